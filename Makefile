@@ -4,7 +4,8 @@ SHELL := /bin/bash
 BIN := .venv/bin
 PYTHON ?= python3
 PROCESSES ?= 4
-STACK := $(PYTHON) -m deploy.local
+# The system's Python may be too old; .venv/ has one that is not.
+STACK = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m deploy.local
 
 .PHONY: help venv demo test lint up down status bench chaos faults mutation house
 
@@ -34,8 +35,8 @@ lint: .venv/.synced ## style, types and import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-up: ## start the local stack: Kafka, PostgreSQL, Redis (BROKERS=3 for three brokers)
-	@$(STACK) up
+up: .venv/.synced ## start the local stack: Kafka, PostgreSQL, Redis, a simulated provider (BROKERS=3 for three brokers)
+	@$(STACK) up --with-simulator
 
 down: ## stop the local stack; its data stays in .stack/
 	@$(STACK) down

@@ -22,6 +22,7 @@ from hongyan.commands import (
     dead,
     deliveries,
     demo,
+    dev,
     lanes,
     policy,
     recall,
@@ -69,6 +70,7 @@ app = typer.Typer(
 # A command is registered here once it works.
 _COMMANDS = (
     (demo.demo, demo.HELP, "See it lose nothing while a worker is killed."),
+    (dev.dev, dev.HELP, "Run everything here, to try it."),
     (worker.worker, worker.HELP, "Send notifications from Kafka."),
     (send.send, send.HELP, "Hand notifications to Kafka."),
     (status.status, status.HELP, "Processes, lanes, alerts, held lines."),

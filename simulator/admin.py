@@ -1,22 +1,25 @@
 """The simulator's admin interface, on loopback alone: `/_control` changes faults, `/_report` reports.
 
+GET  /                                          the page for people
 GET  /_report[?summary=1 | ?key=KEY]        GET /_control        POST /_control {"rules":[…]}
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 import msgspec
 
 from simulator.faults import BadFaults
 from simulator.options import Control, Rules
+from simulator.page import page
 from simulator.provider import Provider
 from simulator.report import Report
 from simulator.servers.http_request import Request, RequestClient
 
+_HTML: Final = (("Content-Type", "text/html; charset=utf-8"),)
 _control = msgspec.json.Decoder(Control)
 
 
@@ -33,14 +36,17 @@ class Admin:
     def serve(self, connection: RequestClient, request: Request) -> None:
         """Answers one request."""
         path, _, query = request.target.decode("latin-1").partition("?")
-        if path == "/_report" and request.method == "GET":
+        if path == "/" and request.method == "GET":
+            report = self._provider.memory.report()
+            connection.answer(200, page(report.summary, report.keys), fields=_HTML)
+        elif path == "/_report" and request.method == "GET":
             self._report(connection, parse_qs(query))
         elif path == "/_control" and request.method == "GET":
             self._show(connection)
         elif path == "/_control":
             self._change(connection, request.body)
         else:
-            connection.answer(404, b'{"error":"/_report or /_control"}')
+            connection.answer(404, b'{"error":"/, /_report or /_control"}')
 
     def _report(self, connection: RequestClient, query: dict[str, list[str]]) -> None:
         memory = self._provider.memory

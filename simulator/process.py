@@ -64,6 +64,11 @@ class Simulator:
         """Returns the report from the ledger on disk alone."""
         return report_of(self.records())
 
+    @property
+    def running(self) -> bool:
+        """Whether its process lives."""
+        return self._process.poll() is None
+
     def stop(self) -> int:
         """Sends SIGTERM, waits, returns the exit code. Idempotent."""
         self._client.close()

@@ -58,6 +58,11 @@ class EmbeddedKafka:
             raise KafkaUnavailable("the embedded Kafka did not start; see its output above")
         return self
 
+    @property
+    def running(self) -> bool:
+        """Whether its process lives."""
+        return self._process is not None and self._process.poll() is None
+
     def stop(self) -> None:
         """Ends it and all its topics; idempotent, and safe before start."""
         process, self._process = self._process, None

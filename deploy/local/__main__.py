@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 from deploy.local.errors import StackError
-from deploy.local.stack import Stack, Status, reserved_base, shared_stack
+from deploy.local.layout import from_environment
+from deploy.local.simulator_server import to_paste
+from deploy.local.stack import Stack, Status, reserved_base
 
 EXAMPLES = """\
 examples:
@@ -24,17 +26,21 @@ def say(line: str) -> None:
 
 
 def up(stack: Stack, arguments: argparse.Namespace) -> int:
+    played: bool = arguments.with_simulator
     if arguments.free_ports and not any(map(stack.running, stack.names)):
         with reserved_base(stack.layout.brokers) as base:  # until its servers have the ports
-            return _up(Stack(replace(stack.layout, port_base=base), say))
-    return _up(stack)
+            layout = replace(stack.layout, port_base=base)
+            return _up(Stack(layout, say, with_simulator=played), paste=played)
+    return _up(stack, paste=played)
 
 
-def _up(stack: Stack) -> int:
+def _up(stack: Stack, *, paste: bool) -> int:
     failed = stack.up()
     stack.layout.started_by_tests.unlink(missing_ok=True)  # now a person wants it
     for name, why in failed.items():
         complain(f"{name} is not up: {why}")
+    if paste and not failed:
+        print("\n".join(["", "Now paste:", *to_paste(stack.layout)]))
     return 1 if failed else 0
 
 
@@ -95,6 +101,11 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="on ports that are free; remembered until it is wiped",
     )
+    made["up"].add_argument(
+        "--with-simulator",
+        action="store_true",
+        help="and a simulated provider, with a hongyan.toml for all of it in the stack's folder",
+    )
     made["down"].add_argument("--wipe", action="store_true", help="remove the data and logs too")
     made["status"].add_argument("--json", action="store_true", help="for a program to read")
     return top
@@ -107,7 +118,10 @@ def complain(sentence: str) -> None:
 def main() -> int:
     arguments = parser().parse_args()
     try:
-        return COMMANDS[arguments.command][0](shared_stack(say), arguments)
+        layout = from_environment()
+        # Once it has been started, it is stopped and shown with the others.
+        played = getattr(arguments, "with_simulator", False) or layout.config.exists()
+        return COMMANDS[arguments.command][0](Stack(layout, say, with_simulator=played), arguments)
     except StackError as error:
         complain(str(error))
         return 1

@@ -16,7 +16,12 @@ DEFAULT_PORT_BASE = 19_000
 
 # A server's port is the base plus the tail of the port everyone knows it by.
 KAFKA, CONTROLLER, REDIS, POSTGRES = 92, 192, 379, 432
+WORKER, RECOVERY, RECEIPTS = 464, 466, 470
+SIMULATOR_CONTROL, SIMULATOR, SIMULATOR_MAIL = 898, 899, 825
 MAX_BROKERS = 3
+
+VERSION = 1
+"""Of the data in a stack's folder. Raised whenever a server cannot read what its successor wrote."""
 
 DATABASE = USER = PASSWORD = "hongyan"  # noqa: S105
 """A login for loopback only; a real deployment takes its own from the environment."""
@@ -68,6 +73,17 @@ class Layout:
     @property
     def postgres_port(self) -> int:
         return self.port_base + POSTGRES
+
+    @property
+    def simulator_ports(self) -> dict[str, int]:
+        """The simulator's ports: of the protocols, of its control, of its mail server."""
+        tails = {"http": SIMULATOR, "control": SIMULATOR_CONTROL, "smtp": SIMULATOR_MAIL}
+        return {name: self.port_base + tail for name, tail in tails.items()}
+
+    @property
+    def config(self) -> Path:
+        """The hongyan.toml that `up --with-simulator` writes."""
+        return self.root / "hongyan.toml"
 
     @property
     def ports(self) -> list[int]:
@@ -124,6 +140,20 @@ def read_record(root: Path) -> dict[str, int]:
         return {}  # none yet: the defaults serve
 
 
+def check_record(root: Path) -> None:
+    """Raises StackError for data that a newer version of this stack made: its servers would not read it."""
+    try:
+        made_by = int(json.loads((root / "stack.json").read_text()).get("version", VERSION))
+    except (OSError, ValueError, AttributeError, TypeError):
+        return
+    if made_by > VERSION:
+        raise StackError(
+            f"{root} was made by another version of Hongyan (stack version {made_by}, here {VERSION}); "
+            "remove it with `python3 -m deploy.local down --wipe`, or set HONGYAN_STACK_DIR to another "
+            "folder, and run this again."
+        )
+
+
 def record(layout: Layout) -> dict[str, int]:
     return {"port_base": layout.port_base, "brokers": layout.brokers}
 
@@ -131,5 +161,5 @@ def record(layout: Layout) -> dict[str, int]:
 def write_record(layout: Layout) -> None:
     """Writes the file whole or not at all: from half a file the defaults would be taken."""
     draft = layout.root / f"stack.json.{os.getpid()}"
-    draft.write_text(json.dumps(record(layout)) + "\n")
+    draft.write_text(json.dumps({**record(layout), "version": VERSION}) + "\n")
     draft.replace(layout.root / "stack.json")

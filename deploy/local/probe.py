@@ -40,6 +40,17 @@ def held(port: int) -> Iterator[bool]:
             yield True
 
 
+def http_answers(port: int, path: str) -> bool:
+    """200, to a plain GET."""
+    request = f"GET {path} HTTP/1.1\r\nHost: {HOST}:{port}\r\nConnection: close\r\n\r\n"
+    try:
+        with socket.create_connection((HOST, port), _TIMEOUT_S) as client:
+            client.sendall(request.encode())
+            return _exactly(client, len(b"HTTP/1.1 200")) == b"HTTP/1.1 200"
+    except OSError:
+        return False
+
+
 def redis_answers(port: int) -> bool:
     """PONG, and not LOADING."""
     try:

@@ -24,6 +24,7 @@ from deploy.local.postgres import Postgres
 from deploy.local.process import Identity, PidFile
 from deploy.local.redis_server import Redis
 from deploy.local.server import LocalServer
+from deploy.local.simulator_server import SimulatorServer
 from deploy.local.system import Say
 
 _LOCK_S = 900.0
@@ -43,12 +44,15 @@ class Status:
 class Stack:
     """Starts, stops and breaks the servers of one layout; what runs is known from the pid files."""
 
-    def __init__(self, layout: Layout, say: Say = lambda _line: None) -> None:
+    def __init__(
+        self, layout: Layout, say: Say = lambda _line: None, *, with_simulator: bool = False
+    ) -> None:
         self.layout = layout
         self._say = say
         brokers = [Broker(layout, n) for n in layout.broker_ids]
+        played = [SimulatorServer(layout)] if with_simulator else []
         self._servers: dict[str, LocalServer] = {
-            server.name: server for server in (*brokers, Postgres(layout), Redis(layout))
+            server.name: server for server in (*brokers, Postgres(layout), Redis(layout), *played)
         }
 
     @property
@@ -80,6 +84,7 @@ class Stack:
         """
         names = [name for name in self.names if not only or name in only]
         with self._locked():
+            layouts.check_record(self.layout.root)
             self._refuse_other_layout()
             layouts.write_record(self.layout)
             failed: dict[str, str] = {}
@@ -167,7 +172,10 @@ class Stack:
         deadline = time.monotonic() + server.ready_s
         while not server.ready():
             if not self.running(name):
-                raise NotReady(f"{name} ended while it started; {server.log} says why.")
+                raise NotReady(
+                    f"{name} ended while it started; {server.log} says why. If its data is of another "
+                    "version, `python3 -m deploy.local down --wipe` removes it."
+                )
             if time.monotonic() > deadline:
                 raise NotReady(
                     f"{name} did not answer on {server.address} within {server.ready_s:.0f} s; "

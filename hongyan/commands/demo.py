@@ -3,39 +3,57 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from hongyan.errors import WrongUsage
 from hongyan.terminal import PROBLEMS, complain, err, explained, out, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rich.table import Table
 
-    from hongyan.demo.tally import Tally
+    from hongyan.demo.progress import FleetProgress
+    from hongyan.demo.proof import DemoSummary
 
 HELP = explained(
     "Run the whole platform on this machine without any server: an embedded Kafka, SQLite, a provider "
-    "and two workers. Sends a few thousand notifications, kills one worker with -9 in the middle, lets "
-    "recovery settle what that left in doubt, and shows what became of every delivery. Exits 1 when one "
-    "was lost or doubled.",
+    "and two workers. Sends a few thousand notifications, kills one worker with -9 while its calls are "
+    "under way, and lets recovery decide about the deliveries left in doubt. Then it reads the provider's "
+    "own book: exits 0 only if each receiver of each notification is in it exactly once.",
     "hongyan demo",
     "hongyan demo --file my.jsonl --keep /tmp/demo",
 )
-EXAMPLES = Path(__file__).parents[2] / "examples" / "notifications.jsonl"
+_FILE: Final = "notifications.jsonl"
+_LINE_S: Final = 1.0
+"""Interval between two lines of progress where standard error is no terminal."""
+_KILLED: Final = "killed"
+
+
+def examples() -> Path:
+    """Returns the demo's notifications: beside the program in a wheel, else in the repository."""
+    packaged = Path(__file__).parents[1] / "demo" / _FILE
+    return packaged if packaged.is_file() else Path(__file__).parents[2] / "examples" / _FILE
 
 
 def demo(
     file: Annotated[
-        Path,
-        typer.Option("--file", "-f", help="Notifications, one JSON object a line.", exists=True),
-    ] = EXAMPLES,
+        Path | None,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="Notifications of webhook lanes, one JSON object a line; default: a shop's and a bank's.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", help="Keep ledger, logs and configuration in this folder."),
+        typer.Option("--keep", metavar="DIR", help="Keep ledger, logs and configuration there."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
@@ -47,99 +65,126 @@ def demo(
     logs.configure(LogSettings(), quiet=True)
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        _play(keep.resolve(), file, as_json)
+        if any(keep.iterdir()):
+            raise WrongUsage(f"--keep {keep}: is not empty; give a new folder")
+        _play(keep.resolve(), file or examples(), as_json)
         return
     with TemporaryDirectory(prefix="hongyan-demo-") as folder:
-        _play(Path(folder), file, as_json)
+        _play(Path(folder), file or examples(), as_json)
 
 
 def _play(folder: Path, file: Path, as_json: bool) -> None:
     from hongyan.commands.trace import show as show_story
-    from hongyan.demo.play import DemoFailed, run
 
     try:
-        with _Progress() as progress:
-            result, stories = run(folder, file, say=progress.say, show=progress.show)
+        from hongyan.demo.scenario import DemoFailed, run
+    except ModuleNotFoundError as exc:
+        raise WrongUsage(f"{exc}; install hongyan[worker,simulator]") from exc
+    try:
+        with _Display() as display:
+            result = run(folder, file, say=display.say, show=display.show)
     except DemoFailed as exc:
         complain(str(exc))
         raise typer.Exit(PROBLEMS) from exc
     if as_json:
-        print_json(result)
+        print_json(result.summary)
     else:
-        out().print(_table(result))
-        out().print("\nTwo of them, as [bold]hongyan trace ID[/] tells it:\n")
-        for story in stories:
+        out().print(_table(result.summary))
+        out().print("\nTwo of them, as [bold]hongyan trace ID[/] shows them:\n")
+        for story in result.stories:
             show_story(story)
-    if result.lost or result.doubled:
+    if not result.proof.holds:
+        complain(result.proof.sentence())
         raise typer.Exit(PROBLEMS)
+    if not as_json:
+        out().print(
+            "Next: [bold]hongyan dev[/] keeps such a platform running, for sends of your own."
+        )
 
 
-class _Progress:
-    """A live bar on standard error; plain lines if that is no terminal."""
+class _Display:
+    """Workers, lanes and rate on standard error: a live table on a terminal, else a line a second."""
 
     def __init__(self) -> None:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-        )
+        from rich.live import Live
 
-        self._bar = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=40),
-            MofNCompleteColumn(),
-            TextColumn("[dim]{task.fields[states]}"),
-            TimeElapsedColumn(),
-            console=err(),
-            disable=not sys.stderr.isatty(),
-        )
-        self._task = self._bar.add_task("deliveries", total=None, states="")
+        self._live = Live(console=err(), transient=True, auto_refresh=False)
+        self._shows = sys.stderr.isatty()
+        self._last = 0.0
 
-    def __enter__(self) -> _Progress:
-        self._bar.start()
+    def __enter__(self) -> _Display:
+        if self._shows:
+            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        if self._shows:
+            self._live.stop()
 
     def say(self, text: str) -> None:
         """Prints one line that stays."""
         err().print(f"[green]▸[/] {text}")
 
-    def show(self, states: Mapping[str, int], expected: int) -> None:
-        """Updates the bar."""
-        shown = "  ".join(f"{state} {count:,}" for state, count in sorted(states.items()))
-        done = sum(states.values()) - states.get("IN_FLIGHT", 0)
-        self._bar.update(self._task, completed=done, total=expected, states=shown)
+    def show(self, progress: FleetProgress, expected: int) -> None:
+        """Shows the progress."""
+        if self._shows:
+            self._live.update(_screen(progress, expected), refresh=True)
+        elif time.monotonic() - self._last >= _LINE_S:
+            self._last = time.monotonic()
+            err().print(_line(progress), markup=False)
 
 
-def _table(result: Tally) -> Table:
+def _line(progress: FleetProgress) -> str:
+    parts = [
+        f"{name}{f' ({_KILLED})' if name in progress.killed else ''} {states['SENT']:,} sent, "
+        f"{states['IN_FLIGHT'] + states['UNKNOWN']:,} open"
+        for name, states in sorted(progress.workers.items())
+    ]
+    return f"  {progress.seconds:4.1f} s  {progress.per_second:5,.0f}/s  " + "  ".join(parts)
+
+
+def _screen(progress: FleetProgress, expected: int) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(title="What became of every delivery", box=box.ROUNDED, title_justify="left")
+    done = progress.states["SENT"]
+    title = f"{progress.seconds:.1f} s   {done:,} of {expected:,}   {progress.per_second:,.0f}/s"
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("")
+    for name in ("sent", "in flight", "in doubt"):
+        table.add_column(name, justify="right")
+    for group in (progress.workers, progress.lanes):
+        for name, states in sorted(group.items()):
+            shown = f"[red]{name} {_KILLED}[/]" if name in progress.killed else name
+            counts = (states["SENT"], states["IN_FLIGHT"], states["UNKNOWN"])
+            table.add_row(shown, *(f"{count:,}" for count in counts))
+        table.add_section()
+    return table
+
+
+def _table(result: DemoSummary) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title="The provider's own book", box=box.ROUNDED, title_justify="left")
     table.add_column("")
     table.add_column("", justify="right")
     table.add_column("", style="dim")
-    good = "bold green"
-    table.add_row("accepted", f"{result.accepted:,}", f"of {result.notifications:,} notifications")
-    table.add_row("sent", f"{result.sent:,}", "the provider has them, the ledger says so")
-    for state, count in sorted(result.other.items()):
-        table.add_row(state.lower().replace("_", " "), f"{count:,}", "in the ledger, by name")
-    table.add_row("lost", f"[{good if not result.lost else 'bold red'}]{result.lost}[/]", "")
-    table.add_row(
-        "doubled", f"[{good if not result.doubled else 'bold red'}]{result.doubled}[/]", ""
-    )
+    note = f"receivers of {result.notifications:,} notifications"
+    table.add_row("sent once", f"{result.sent_once:,}", f"of {result.expected:,} {note}")
+    for name, count in (("lost", result.lost), ("doubled", result.doubled)):
+        table.add_row(name, f"[{'bold red' if count else 'bold green'}]{count}[/]", "")
+    if result.unasked:
+        table.add_row("unasked", f"[bold red]{result.unasked}[/]", "")
+    for state, count in sorted(result.ledger.items()):
+        if state != "SENT":
+            table.add_row(state.lower().replace("_", " "), f"{count:,}", "in the ledger, by name")
     missing = result.in_doubt - result.in_doubt_arrived
-    note = (
-        f"at the kill; recovery asked the provider: {result.in_doubt_arrived} had arrived, "
-        f"{missing} had not and were sent again"
-    )
-    table.add_row("in doubt", f"[yellow]{result.in_doubt}[/]", note)
+    asked = f"{result.in_doubt_arrived} had arrived, {missing} had not and were sent again"
+    table.add_row("in doubt", f"[yellow]{result.in_doubt}[/]", f"after the kill: {asked}")
+    table.add_row("take-over", f"{result.takeover_s:.1f} s", "until the other worker had its lanes")
     waits = f"{result.p50_ms:,.0f} / {result.p99_ms:,.0f} ms"
-    table.add_row("p50 / p99", waits, "from creation to the provider; all came in one burst")
+    table.add_row("p50 / p99", waits, "from creation to the provider, take-over and all")
     rate = f"{result.per_second:,.0f}/s"
-    table.add_row("throughput", rate, f"{result.seconds:.1f} s with start, kill and take-over")
+    table.add_row("throughput", rate, f"over {result.seconds:.1f} s; start-up is not in it")
     return table

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from hongyan.flags import duration_ms
 from hongyan.terminal import PROBLEMS, complain, err, explained, out, print_json, settings_of
+from hongyan.usage.durations import seconds
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,9 +26,10 @@ if TYPE_CHECKING:
 HELP = explained(
     "Show what became of a message, receiver by receiver: by its id, a delivery key, your own "
     "biz_id, or a record's place in Kafka. Of a biz_id the newest messages come first, 50 at most; --since "
-    "and --limit choose others. Exits 1 when nothing is known of it.",
+    "and --limit choose others. With --wait it first waits until every delivery of it has ended. Exits 1 "
+    "when nothing is known of it, or if the wait was too short.",
     "hongyan trace 0192f3c47b1a7cc0a1b2c3d4e5f60718",
-    "hongyan trace order-1001",
+    "hongyan trace order-1001 --wait 30",
     "hongyan trace customer-42 --since 24h --limit 10 --brief",
     "hongyan trace hongyan.dispatch.sms.notice/3/1745 --json",
 )
@@ -67,6 +70,10 @@ _TOLD = {
 _NAMED = frozenset({"received", "claimed", "resolved"})
 """Moments whose worker is always named."""
 _UNANSWERED = frozenset({"timed_out", "lost", "not_started"})
+_OPEN: Final = frozenset({"IN_FLIGHT", "RETRY", "UNKNOWN"})
+_LOOK_S: Final = 0.2
+_TRACE_S: Final = 2.0
+"""Longest wait for the trace of a delivery that has ended: it is written after the ledger."""
 _PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d{1,9})/(?P<offset>\d{1,18})")
 
 
@@ -84,6 +91,16 @@ def trace(
     brief: Annotated[
         bool, typer.Option("--brief", help="One line for each delivery.", metavar="")
     ] = False,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            parser=seconds(),
+            metavar="TIME",
+            help="Wait until its deliveries have ended.",
+            show_default=False,
+        ),
+    ] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
     settings = settings_of(context)
@@ -92,7 +109,8 @@ def trace(
 
     database = existing(settings)
     since_ms = time.time_ns() // 1_000_000 - duration_ms("--since", since) if since else 0
-    stories = find(database, name, since=since_ms, limit=limit)
+    look = partial(find, database, name, since=since_ms, limit=limit)
+    stories = await_end(look, wait) if wait else look()
     if not stories and (place := place_of(name)):
         stories = find(database, _id_at(settings, place))
     if as_json:
@@ -106,6 +124,29 @@ def trace(
         )
         raise typer.Exit(PROBLEMS)
     _note_left_out(database, name, since_ms, stories)
+    if wait and not _ended(stories):
+        complain(f"not ended within {wait:g} s; `hongyan status` shows what it waits for")
+        raise typer.Exit(PROBLEMS)
+
+
+def await_end(look: Callable[[], list[Story]], seconds: float) -> list[Story]:
+    """Returns the stories once every delivery has ended and its trace is written, or after the time."""
+    deadline, written_by = time.monotonic() + seconds, 0.0
+    while True:
+        stories, now = look(), time.monotonic()
+        if _ended(stories):
+            written_by = written_by or now + _TRACE_S
+            if now > written_by or all(len(d.moments) > 1 for s in stories for d in s.deliveries):
+                return stories
+        if now > deadline:
+            return stories
+        time.sleep(_LOOK_S)
+
+
+def _ended(stories: list[Story]) -> bool:
+    """Whether something is known and no delivery is open; one without a ledger row counts as ended."""
+    rows = [delivery.row for story in stories for delivery in story.deliveries]
+    return bool(rows) and not any(row is not None and row.state in _OPEN for row in rows)
 
 
 def _note_left_out(database: Database, name: str, since: int, stories: Sequence[Story]) -> None:

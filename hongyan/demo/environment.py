@@ -1,11 +1,10 @@
-"""The demo's environment: the embedded Kafka, SQLite, a provider process, and worker processes."""
+"""The demo's environment: the embedded Kafka, SQLite, a provider process, and the processes to watch."""
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -13,12 +12,13 @@ from typing import Final, Self
 
 from backends.kafka.embedded import EmbeddedKafka
 from backends.settings import Settings, load
+from hongyan.dev.process_tree import ProcessTree, without_settings
 from idempotency.sql_ledger import upgrade
 from message.vocabulary import LANES, Lane, dead_letter_topic, trace_topic
-from simulator import Faults, Lists, Simulator, spawn
+from simulator import Faults, Lists, Record, Simulator, spawn
 
 CHANNEL: Final = "webhook"
-LATENCY_MS: Final = "p50=12,p99=70"
+LATENCY_MS: Final = "p50=30,p99=150"
 LEASE_S: Final = 3.0
 """Short, so that the ledger declares a killed worker dead within seconds."""
 SESSION_S: Final = 4.0
@@ -60,19 +60,20 @@ class DemoEnvironment:
         self.folder = folder
         self.settings: Settings
         self.provider: Simulator
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.tree: ProcessTree
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        with ExitStack() as opening:
+        with ExitStack() as opening, ThreadPoolExecutor(1) as pool:
+            provider = pool.submit(self._spawned)
+            opening.callback(lambda: provider.result().stop())
             kafka = opening.enter_context(EmbeddedKafka(topics=_topics()))
-            rules = [Faults(latency_ms=LATENCY_MS)]
-            self.provider = opening.enter_context(
-                spawn(self.folder, rules=rules, seed="hongyan", lists=Lists(status_query=True))
-            )
-            self.settings = self._configured(kafka.bootstrap)
+            self.provider = provider.result()
+            config = self._configured(kafka.bootstrap)
+            self.settings = load(config, environ={})
             upgrade(self.settings)
-            opening.callback(self._stop_processes)
+            tree = ProcessTree(self.folder, config, without_settings(os.environ))
+            self.tree = opening.enter_context(tree)
             self._open = opening.pop_all()
         return self
 
@@ -86,40 +87,21 @@ class DemoEnvironment:
 
     def start_worker(self, name: str) -> None:
         """Starts one worker process; it logs to NAME.log in the demo's folder."""
-        self._start(name, "worker")
+        self.tree.start(name, "worker", WORKER__ID=name)
 
     def start_recovery(self, name: str) -> None:
         """Starts a recovery process with the built-in scheduler."""
-        self._start(name, "recovery", "--embedded")
+        self.tree.start(name, "recovery", "--embedded", RECOVERY__ID=name)
 
-    def _start(self, name: str, *arguments: str) -> None:
-        command = [sys.executable, "-c", "from hongyan.cli import main; main()", *arguments]
-        environment = os.environ | {
-            "HONGYAN_CONFIG": str(self.folder / "hongyan.toml"),
-            "HONGYAN_WORKER__ID": name,
-        }
-        with (self.folder / f"{name}.log").open("wb") as log:
-            self.processes[name] = subprocess.Popen(  # noqa: S603 (our own program)
-                command, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
+    def book(self) -> Iterable[Record]:
+        """Returns the provider's own book, as it is on disk."""
+        return self.provider.records()
 
-    def end(self, name: str) -> None:
-        """Sends SIGTERM and waits for the end: the process writes its trace events first."""
-        process = self.processes.pop(name)
-        process.terminate()
-        process.wait(DRAIN_S + 5)
+    def _spawned(self) -> Simulator:
+        rules = [Faults(latency_ms=LATENCY_MS)]
+        return spawn(self.folder, rules=rules, seed="hongyan", lists=Lists(status_query=True))
 
-    def kill_worker(self, name: str) -> None:
-        """Sends SIGKILL: the worker does not drain."""
-        process = self.processes.pop(name)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-
-    def dead_processes(self) -> list[str]:
-        """Returns the processes that ended by themselves."""
-        return [name for name, process in self.processes.items() if process.poll() is not None]
-
-    def _configured(self, bootstrap: str) -> Settings:
+    def _configured(self, bootstrap: str) -> Path:
         file = self.folder / "hongyan.toml"
         file.write_text(
             _CONFIGURATION.format(
@@ -131,16 +113,7 @@ class DemoEnvironment:
                 endpoint=f"{self.provider.url}/demo",
             )
         )
-        return load(file, environ={})
-
-    def _stop_processes(self) -> None:
-        for process in self.processes.values():
-            process.terminate()
-        for process in self.processes.values():
-            try:
-                process.wait(DRAIN_S + 5)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        return file
 
 
 def lanes() -> list[Lane]:
