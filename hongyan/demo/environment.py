@@ -27,6 +27,8 @@ _CONFIGURATION: Final = """\
 [kafka]
 bootstrap = "{bootstrap}"
 session_timeout_s = {session}
+# The embedded Kafka answers a fetch only when this wait is over.
+client = {{ "fetch.wait.max.ms" = 50 }}
 
 [database]
 url = "sqlite:///ledger.db"

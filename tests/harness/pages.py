@@ -80,7 +80,9 @@ def copy_of_the_repository(folder: Path) -> Path:
             shutil.copy2(source, target)
     venv = folder / ".venv"
     venv.mkdir()
-    (venv / "bin").symlink_to(Path(sys.executable).parent)
+    for entry in Path(sys.prefix).iterdir():
+        if entry.name != ".synced":
+            (venv / entry.name).symlink_to(entry)
     (venv / ".synced").touch()
     return folder
 

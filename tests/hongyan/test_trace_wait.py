@@ -47,8 +47,10 @@ def delivery(state: str, moments: int) -> DeliveryStory:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(trace.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(trace.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    monkeypatch.setattr("hongyan.commands.trace.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(
+        "hongyan.commands.trace.time.sleep", lambda s: now.__setitem__(0, now[0] + s)
+    )
     return now
 
 
