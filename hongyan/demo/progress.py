@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import text
 
 from backends.sql.database import Database
 
@@ -16,14 +15,21 @@ IN_DOUBT: Final = "UNKNOWN"
 IN_FLIGHT: Final = frozenset({"IN_FLIGHT"})
 OPEN: Final = IN_FLIGHT | {IN_DOUBT, "RETRY"}
 SENT: Final = "SENT"
-_COUNTS = text(
+_COUNTS: Final = (
     "SELECT owner, lane, state, count(*) FROM hongyan_deliveries GROUP BY owner, lane, state"
 )
-_OF_OWNER = text(
-    "SELECT delivery_key FROM hongyan_deliveries WHERE owner = :owner AND state = 'IN_FLIGHT'"
+_OF_OWNER: Final = (
+    "SELECT delivery_key FROM hongyan_deliveries WHERE owner = ? AND state = 'IN_FLIGHT'"
 )
-_PLACES = text("SELECT DISTINCT owner, kafka_topic, kafka_partition FROM deliveries")
+_PLACES: Final = "SELECT DISTINCT owner, kafka_topic, kafka_partition FROM deliveries"
 _WINDOW_S: Final = 1.0
+
+
+def rows(database: Database, statement: str, *values: str) -> list[tuple[Any, ...]]:
+    """Returns what a statement finds. It takes no lock: a frozen worker may hold SQLite's write lock."""
+    with database.connection() as connection:
+        found: list[tuple[Any, ...]] = connection.execute(statement, values).fetchall()
+    return found
 
 
 class FleetProgress(msgspec.Struct, frozen=True):
@@ -65,25 +71,22 @@ class ProgressReader:
         """Returns the progress now."""
         workers: dict[str, Counter[str]] = {}
         lanes: dict[str, Counter[str]] = {}
-        with self._database.begin() as connection:
-            for owner, lane, state, count in connection.execute(_COUNTS):
-                workers.setdefault(owner, Counter())[state] += count
-                lanes.setdefault(lane, Counter())[state] += count
+        for owner, lane, state, count in rows(self._database, _COUNTS):
+            workers.setdefault(owner, Counter())[state] += count
+            lanes.setdefault(lane, Counter())[state] += count
         seconds = self._monotonic() - self._began
         sent = sum(states[SENT] for states in lanes.values())
         return FleetProgress(seconds, workers, lanes, self._rate(seconds, sent), tuple(self.killed))
 
     def in_flight(self, worker: str) -> list[str]:
         """Returns the keys of the deliveries that a worker has claimed and not settled."""
-        with self._database.begin() as connection:
-            return list(connection.execute(_OF_OWNER, {"owner": worker}).scalars())
+        return [key for (key,) in rows(self._database, _OF_OWNER, worker)]
 
     def shares_partitions(self, one: str, other: str) -> bool:
         """Whether both workers claimed from one partition: one of them took it over from the other."""
         places: dict[str, set[tuple[str, int]]] = {}
-        with self._database.begin() as connection:
-            for owner, topic, partition in connection.execute(_PLACES):
-                places.setdefault(owner, set()).add((topic, partition))
+        for owner, topic, partition in rows(self._database, _PLACES):
+            places.setdefault(owner, set()).add((topic, partition))
         return bool(places.get(one, set()) & places.get(other, set()))
 
     def _rate(self, seconds: float, sent: int) -> float:

@@ -12,14 +12,13 @@ from statistics import quantiles
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import text
 
 from backends.sql.database import Database
-from hongyan.demo.progress import IN_DOUBT
+from hongyan.demo.progress import IN_DOUBT, rows
 from message.envelope import Notification
 from simulator import Record
 
-_STATES = text("SELECT delivery_key, state, message_id FROM hongyan_deliveries")
+_STATES: Final = "SELECT delivery_key, state, message_id FROM hongyan_deliveries"
 _MS: Final = 1_000
 
 
@@ -130,8 +129,7 @@ class Doubt(msgspec.Struct, frozen=True):
 
 def ledger_states(database: Database) -> dict[str, tuple[str, str]]:
     """Returns state and message id of each delivery key."""
-    with database.begin() as connection:
-        return {key: (state, message) for key, state, message in connection.execute(_STATES)}
+    return {key: (state, message) for key, state, message in rows(database, _STATES)}
 
 
 def doubt_in(states: Mapping[str, tuple[str, str]], book: Iterable[Record]) -> Doubt:

@@ -36,7 +36,7 @@ KILL_AT: Final = 0.35
 """Share of the deliveries that are in the ledger when the first worker dies."""
 PER_SECOND: Final = 500
 """Notifications handed to Kafka a second."""
-PATIENCE_S: Final = 75.0
+PATIENCE_S: Final = 120.0
 _LOOK_S: Final = 0.1
 _TRACE_S: Final = 3.0
 _THAWED_S: Final = 0.02
