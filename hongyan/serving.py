@@ -10,7 +10,7 @@ import typer
 
 from backends.signals import stopped_by_signals
 from hongyan.errors import judged
-from hongyan.extras import sentence_for
+from hongyan.usage.extras import sentence_for
 from hongyan.terminal import PROBLEMS, USAGE, settings_of
 
 if TYPE_CHECKING:

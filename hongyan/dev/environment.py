@@ -20,9 +20,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from backends.environment import CONFIG_VARIABLE
 from backends.kafka.clients import KafkaTrouble
 from backends.kafka.embedded import EmbeddedKafka
-from backends.settings import CONFIG_VARIABLE, Settings, load
+from backends.settings import Settings, load
 from hongyan.dev.config_files import CONFIG, CONTROL_FILE, Addresses, write_files
 from hongyan.errors import NotDone
 from idempotency.ledger import LedgerError

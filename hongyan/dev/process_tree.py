@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from backends.settings import CONFIG_VARIABLE, PREFIX
+from backends.environment import CONFIG_VARIABLE, PREFIX
 
 STOP_S: Final = 15.0
 """Longest wait for a process to drain, before it is killed."""
