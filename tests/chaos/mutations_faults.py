@@ -5,10 +5,12 @@ from __future__ import annotations
 from tests.chaos.mutation import Mutation
 
 _FAULTS = "tests/recovery/test_parked_faults.py::"
+_PARKED = _FAULTS + "test_it_is_parked_with_its_payload_and_goes_once_it_is_mended"
 _FORMS = "tests/dispatcher/test_template_forms.py::"
 _RECALLS = "tests/idempotency/test_recalls.py::"
 _RESENDING = "tests/recovery/retry/test_stage.py::"
 _RULES = "tests/sending/alerts/test_rules.py::"
+_LITE = "[at_least_once-sqlite]"
 _HELD_AND_PARKED = (
     "test_held_and_parked_ones_are_dropped_too_and_what_a_gate_dropped_keeps_its_reason"
 )
@@ -22,7 +24,7 @@ FAULTS: tuple[Mutation, ...] = (
         (
             _FAULTS
             + "test_a_reason_parks_a_delivery_only_where_somebody_can_mend_it[variable_type]",
-            _FAULTS + "test_it_is_parked_with_its_payload_and_goes_once_it_is_mended",
+            _PARKED + "[sqlite-variable_type]",
         ),
     ),
     Mutation(
@@ -30,7 +32,7 @@ FAULTS: tuple[Mutation, ...] = (
         "dispatcher.pipeline.claims:_claim_of",
         "    if type(intent) is Park:\n",
         "    if type(intent) is Work:\n",
-        (_FAULTS + "test_it_is_parked_with_its_payload_and_goes_once_it_is_mended",),
+        (_PARKED + "[sqlite-no_template]",),
     ),
     Mutation(
         "a lane without a ledger sends nothing that has a fault",
@@ -94,27 +96,27 @@ FAULTS: tuple[Mutation, ...] = (
         "recovery.retry.stage:RetryStage._resend",
         "        if fault := self._render(delivery):\n",
         "        if (fault := self._render(delivery)) and not fault:\n",
-        (_RESENDING + "test_a_template_that_still_fails_parks_it_again_with_its_reason",),
+        (_RESENDING + f"test_a_template_that_still_fails_parks_it_again_with_its_reason{_LITE}",),
     ),
     Mutation(
         "a delivery that is parked before its call keeps its attempt",
         "idempotency.claims.rows:_UNSTARTED",
         ", Event.PARK})",
         "})",
-        (_RESENDING + "test_a_template_that_still_fails_parks_it_again_with_its_reason",),
+        (_RESENDING + f"test_a_template_that_still_fails_parks_it_again_with_its_reason{_LITE}",),
     ),
     Mutation(
         "a template that fails takes no doubt away",
         "recovery.retry.stage:RetryStage._resend",
         "            doubted = taken.doubted_since is not None\n",
         "            doubted = False\n",
-        (_RESENDING + "test_a_template_that_fails_takes_no_doubt_away",),
+        (_RESENDING + f"test_a_template_that_fails_takes_no_doubt_away{_LITE}",),
     ),
     Mutation(
         "recovery parks what an adapter refuses for a fault that can be mended",
         "recovery.retry.stage:_unfit",
         "    if mender_of(code):\n",
         "    if code is None:\n",
-        (_RESENDING + "test_an_adapter_whose_refusal_a_person_can_mend_parks_it",),
+        (_RESENDING + f"test_an_adapter_whose_refusal_a_person_can_mend_parks_it{_LITE}",),
     ),
 )

@@ -86,7 +86,9 @@ def test_a_template_that_is_missing_is_told_and_its_deliveries_go_once_when_it_i
     recovery = one.recovery().wait_ready()
     first = resend(one, "--state", "PARKED", "--reason-code", "template_unknown", "--since", "1h")
     assert (first.returncode, "4 retried" in first.stdout) == (0, True), first
-    recovery.await_metric("alerts", 4, rule="parked", lane=LANE)  # the log has it with the next window
+    recovery.await_metric(
+        "alerts", 4, rule="parked", lane=LANE
+    )  # the log has it with the next window
     one.await_states(PARKED=4, SENT=2)
     recovery.stop()
 
