@@ -338,10 +338,8 @@ class LanePool(CallPool[Work]):
     def _refusal(self, work: Work) -> NotStarted | None:
         """Returns why the delivery must not start; None if it may. Asks the lease last: it can change while
         a thread sleeps."""
-        reason = self._too_late(work)
-        if not self.leased:
-            return reason or self._held_while_paused(work)
-        if reason is not None:
+        reason = self._too_late(work) if self.leased else self._held_while_paused(work)
+        if reason is not None or not self.leased:
             return reason
         if self._permit.wait_valid(work.term, lambda: self._too_late(work) is not None):
             return None
@@ -350,13 +348,11 @@ class LanePool(CallPool[Work]):
     def _held_while_paused(self, work: Work) -> NotStarted | None:
         """Waits while the lane is paused: without a ledger nothing else keeps the delivery. Returns why it
         must not start; None if it may."""
-        while self.paused:
+        while (late := self._too_late(work)) is None and self.paused:
             if self._stopping:
                 return NotStarted(Event.NOT_SENT, LANE_PAUSED)
             time.sleep(_PAUSED_LOOK_S)
-            if (late := self._too_late(work)) is not None:
-                return late
-        return None
+        return late
 
     def _shut(self, work: Work) -> NotStarted:
         """Returns the end of a delivery whose account was shut since it was chosen: it goes back to the

@@ -34,8 +34,8 @@ CONTROL: tuple[Mutation, ...] = (
     Mutation(
         "without a ledger, too, nothing is sent in a pause",
         "dispatcher.pipeline.lanes:LanePool._held_while_paused",
-        "        while self.paused:\n",
-        "        while self.paused and self.leased:\n",
+        "is None and self.paused:\n",
+        "is None and self.leased:\n",
         (_LANES + "test_without_a_ledger_a_claimed_delivery_waits_out_the_pause[at_once]",),
     ),
     Mutation(
