@@ -107,7 +107,9 @@ class SettingsReader(Generic[S]):
     def _check_made(self, of_file: Collection[str]) -> None:
         """Reports accounts that only variables name and that have no provider: their name is mistyped."""
         accounts = self.data.get(ACCOUNTS)
-        for name, table in list(accounts.items()) if isinstance(accounts, dict) else ():
+        if not isinstance(accounts, dict):
+            return
+        for name, table in list(accounts.items()):
             if name in of_file or not isinstance(table, dict) or "provider" in table:
                 continue
             del accounts[name]

@@ -47,7 +47,8 @@ def channel_for(account: Account) -> Channel:
 
 def load_accounts(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Account]:
     """Returns every account of the configuration by name. Raises AccountError for all faulty ones."""
-    accounts, faults = {}, []
+    accounts: dict[str, Account] = {}
+    faults: list[str] = []
     for name, table in tables.items():
         try:
             accounts[name] = _account(name, table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 from hongyan.terminal import PROBLEMS, USAGE
 
@@ -30,7 +31,8 @@ def judged(exc: BaseException) -> tuple[str, int] | None:
 
 def _all(exc: BaseException) -> str:
     """Returns each problem on a line of its own, the first ones of very many."""
-    texts = [*map(str, getattr(exc, "texts", None) or getattr(exc, "problems", ()))]
+    problems: Iterable[object] = getattr(exc, "texts", ()) or getattr(exc, "problems", ())
+    texts = [*map(str, problems)]
     if len(texts) < 2:
         return str(exc)
     more = [f"and {len(texts) - _MOST} more problems"] if len(texts) > _MOST else []

@@ -10,8 +10,8 @@ import typer
 
 from backends.signals import stopped_by_signals
 from hongyan.errors import judged
-from hongyan.usage.extras import sentence_for
 from hongyan.terminal import PROBLEMS, USAGE, settings_of
+from hongyan.usage.extras import sentence_for
 
 if TYPE_CHECKING:
     import threading

@@ -9,7 +9,6 @@ import msgspec
 
 from backends.logs import HIDDEN, blacked_out
 from backends.settings import Settings
-from backends.settings_reader import origin_of
 
 DEFAULT: Final = "default"
 _NOT_KEYS: Final = ("base", "origins")
@@ -53,7 +52,8 @@ def _leaves_of(settings: Settings) -> Iterator[tuple[str, Any]]:
         secrets = _secrets(table)
         for key, value in table.items():
             hidden = key in secrets or (secrets is _UNKNOWN and key not in _PLAIN)
-            yield f"accounts.{account}.{key}", HIDDEN if hidden else blacked_out(key, value)
+            plain = str(value) if isinstance(value, str) else value
+            yield f"accounts.{account}.{key}", HIDDEN if hidden else blacked_out(key, plain)
 
 
 def _shown(key: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -66,10 +66,14 @@ def _shown(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _origin(settings: Settings, key: str) -> str:
-    """Returns the origin; a table's own line counts for the keys of accounts alone."""
-    if key in settings.origins:
-        return settings.origins[key]
-    return origin_of(settings.origins, key) if key.startswith("accounts.") else DEFAULT
+    """Returns the origin of the key, else of the inner table around it. The line of a table of the top
+    level gives none of its keys."""
+    around = key
+    while "." in around:
+        if around in settings.origins:
+            return settings.origins[around]
+        around = around.rpartition(".")[0]
+    return settings.origins.get(key, DEFAULT)
 
 
 _UNKNOWN: Final[frozenset[str]] = frozenset({"?"})

@@ -43,8 +43,8 @@ class PanelGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Returns the command, placed in its panel; None without one."""
         command = super().get_command(ctx, cmd_name)
-        if isinstance(command, TyperCommand | TyperGroup) and command.rich_help_panel is None:
-            panel = next((title for title, some in PANELS.items() if cmd_name in some), None)
+        panel = next((title for title, some in PANELS.items() if cmd_name in some), None)
+        if isinstance(command, TyperCommand | TyperGroup) and panel is not None:
             command.rich_help_panel = panel
         return command
 

@@ -78,7 +78,7 @@ def test_every_key_of_every_table_is_among_the_rows() -> None:
 
 def test_a_sound_configuration_is_told_so(configured: Path, hongyan: Run) -> None:
     said = hongyan("config", "check")
-    assert (said.code, said.out) == (0, "ok the configuration has no problem\n")
+    assert (said.code, said.out) == (0, "ok no problem was found\n")
     assert hongyan("config", "check", "--json").json == {"problems": [], "warnings": []}
 
 
@@ -89,7 +89,7 @@ def test_all_problems_are_told_at_once_each_with_its_place(
         f'{FILE}ca_file = "gone.pem"\n[recovery]\nlanes = ["fax.*"]\n[accounts.x]\nprovider = "webhok"\n'
     )
     (configured / "policy.toml").write_text('[lanes."sms.*"]\naccounts = ["mian-sms"]\n')
-    (configured / "templates.toml").write_text("[templates.t]\nchannel = 'fax'\n")
+    (configured / "templates.toml").write_text("[templates.t]\nchannel = 'fax'\ntext = 'x'\n")
     monkeypatch.setenv("HONGYAN_ALERTS__WEBHOOK", "nowhere")
     said = hongyan("config", "check", "--json")
     assert said.code == 1

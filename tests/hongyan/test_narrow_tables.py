@@ -39,7 +39,7 @@ description = "Tells a customer that the order was paid and when the parcel will
 subject = "Order {{ number }}"
 text = "Order {{ number }} is paid."
 [templates."order-paid-with-a-long-name".variables]
-number = { type = "text" }
+number = { type = "string" }
 """
 COMMANDS = [
     ("accounts", "list"),

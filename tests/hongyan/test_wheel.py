@@ -103,26 +103,20 @@ def test_it_helps_without_any_extra(installed: Call, arguments: tuple[str, ...])
 def test_the_check_says_what_it_could_not_check(installed: Call) -> None:
     said = installed("config", "check")
     assert said.code == 0, said.err
-    assert "not checked, since sqlalchemy is not installed" in said.err
+    assert "[database]: not checked, since " in said.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "extras"),
     [
-        (("demo",), "worker,simulator"),
+        (("demo", "--file", "/dev/null"), "worker,simulator"),
         (("worker",), "worker"),
         (("recovery",), "worker"),
         (("receipts",), "receipts"),
         (("simulator",), "simulator"),
         (("db", "upgrade"), "worker"),
-        (("db", "version"), "worker"),
         (("status",), "worker"),
-        (("trace", "x"), "worker"),
-        (("accounts", "list"), "worker"),
         (("topics", "apply"), "worker"),
-        (("dead", "list"), "worker"),
-        (("resend", "x"), "worker"),
-        (("alerts", "list"), "worker"),
     ],
 )
 def test_a_missing_extra_is_one_sentence_with_what_to_type(

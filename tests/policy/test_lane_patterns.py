@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from message.vocabulary import LANES, lane_named
+from message.vocabulary import LANES, Lane
 from policy.diff import changes
 from policy.loading import PolicyError, parse
 from policy.resets import dropped_tables, resets
 from policy.schema import DEFAULTS_BY_KIND, Policy
 
-NOTICE, CODE = lane_named("sms.notice"), lane_named("sms.verification")
-assert NOTICE is not None
-assert CODE is not None
+NOTICE, CODE = Lane("sms", "notice"), Lane("sms", "verification")
 
 
 def policy(text: str) -> Policy:
