@@ -35,6 +35,8 @@ _CLIENT_SECRETS: Final = (
     "sasl.oauthbearer.client.secret",
 )
 """Properties of `kafka.client` that are secret."""
+SECRETS: Final = (*_LITERAL, *(("kafka", "client", name) for name in _CLIENT_SECRETS))
+"""Paths of all secrets outside of accounts."""
 _LOGINS: Final = (("database", "url"), ("redis", "url"))
 """URLs that may hold a password."""
 
@@ -248,8 +250,7 @@ def load(path: str | Path | None = None, environ: Mapping[str, str] | None = Non
     environ = os.environ if environ is None else environ
     file = file_of(path, environ)
     reader = SettingsReader(Settings, file, environ)
-    of_clients = [("kafka", "client", key) for key in _CLIENT_SECRETS]
-    settings = reader.read([*_LITERAL, *of_clients], _LOGINS)
+    settings = reader.read(SECRETS, _LOGINS)
     base = str(file.parent if file else Path())
     return msgspec.structs.replace(settings, base=base, origins=reader.origins)
 

@@ -230,9 +230,9 @@ def origin_of(origins: Mapping[str, str], key: str) -> str:
 
 
 def _home_of(key: str, hints: Mapping[str, Any]) -> str:
-    """Returns `; it belongs into [kafka]` for a key of tables that was given outside of any."""
+    """Returns `; it belongs in [kafka]` for a key of tables that was given outside of any."""
     homes = [name for name, one in hints.items() if key in getattr(one, "__struct_fields__", ())]
-    return f"; it belongs into {' or '.join(f'[{name}]' for name in homes)}" if homes else ""
+    return f"; it belongs in {' or '.join(f'[{name}]' for name in homes)}" if homes else ""
 
 
 def _choices(struct: type, key: str, text: str) -> str:

@@ -122,8 +122,6 @@ def _accounts(settings: Settings) -> Iterator[str]:
     from channels.registry import load_accounts
 
     yield from _faults(lambda: load_accounts(settings.accounts))
-    for name, table in settings.accounts.items():
-        yield from _no_file(f"accounts.{name}.ca_file", str(table.get("ca_file", "")))
 
 
 def _receipts(settings: Settings) -> Iterator[str]:
@@ -146,7 +144,14 @@ def _alerts(settings: Settings) -> Iterator[str]:
             endpoint_url(settings.alerts.webhook, HTTP)
         except BadEndpoint as exc:
             yield f"alerts.webhook: {exc}"
-    yield from _no_file("alerts.ca_file", settings.alerts.ca_file)
+
+
+def _files(settings: Settings) -> Iterator[str]:
+    for name in settings.__struct_fields__:
+        path = getattr(getattr(settings, name), "ca_file", "")
+        yield from _no_file(f"{name}.ca_file", path)
+    for name, table in settings.accounts.items():
+        yield from _no_file(f"accounts.{name}.ca_file", str(table.get("ca_file", "")))
 
 
 def _policy(settings: Settings) -> Iterator[str]:
@@ -199,6 +204,7 @@ _CHECKS: Final[Mapping[str, Check]] = {
     "[accounts]": _accounts,
     "[receipts.accounts]": _receipts,
     "[alerts]": _alerts,
+    "ca_file": _files,
     "the policy": _policy,
     "the templates": _templates,
 }

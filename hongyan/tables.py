@@ -44,7 +44,8 @@ class RowListing:
         for row in self._rows:
             first, *rest = self._pairs(row)
             yield first[1]
-            yield Padding(self._line(rest), (0, 0, 0, _GAP))
+            for line in self._lines(rest, options.max_width - _GAP):
+                yield Padding(line, (0, 0, 0, _GAP))
 
     def _least_width(self) -> int:
         widths = [
@@ -78,16 +79,21 @@ class RowListing:
     def _pairs(self, row: Sequence[Text]) -> list[tuple[str, Text]]:
         return list(zip(self._titles, row, strict=True))
 
-    def _line(self, pairs: Sequence[tuple[str, Text]]) -> Text:
-        """Returns the other cells behind their titles, in one text that wraps; empty cells are left out."""
+    def _lines(self, pairs: Sequence[tuple[str, Text]], width: int) -> list[Text]:
+        """Returns the other cells behind their titles, as many a line as fit. Leaves out empty cells."""
         from rich.text import Text
 
-        parts = [
-            Text.assemble((f"{title.lower()} " if title else "", "dim"), cell)
-            for title, cell in pairs
-            if cell.plain
-        ]
-        return Text(" " * _GAP, overflow="fold").join(parts)
+        lines: list[Text] = []
+        for title, cell in pairs:
+            if not cell.plain:
+                continue
+            part = Text.assemble((f"{title.lower()} " if title else "", "dim"), cell)
+            part.overflow = "fold"
+            if lines and lines[-1].cell_len + _GAP + part.cell_len <= width:
+                lines[-1].append(" " * _GAP).append(part)
+            else:
+                lines.append(part)
+        return lines
 
 
 _MS: Final = 1_000

@@ -8,9 +8,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from backends.logs import HIDDEN, blacked_out
-from backends.settings import Settings
+from backends.settings import SECRETS, Settings
 
 DEFAULT: Final = "default"
+_SECRETS: Final = frozenset(".".join(path) for path in SECRETS)
 _NOT_KEYS: Final = ("base", "origins")
 _PLAIN: Final = frozenset({"provider", "endpoint", "ca_file", "rate_per_s", "burst", "counted_as"})
 """Keys of an account that are no secret, whatever its provider."""
@@ -61,6 +62,8 @@ def _shown(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _shown(f"{key}.{name}", inner)
+    elif key in _SECRETS and value:
+        yield key, HIDDEN
     else:
         yield key, blacked_out(key, value)
 

@@ -14,10 +14,7 @@ PANELS: Final = {
     "Try": ("demo", "dev", "simulator", "bench"),
     "Send": ("send", "trace", "recall", "schema"),
     "Run": ("worker", "recovery", "receipts", "db", "topics"),
-    "Operate": (
-        *("status", "deliveries", "resend", "dead", "alerts", "lanes", "workers"),
-        *("watch", "pause", "resume"),
-    ),
+    "Operate": ("status", "deliveries", "resend", "dead", "alerts", "lanes", "workers"),
     "Policy and accounts": ("policy", "templates", "accounts"),
     "Configuration": ("config", "completion"),
 }

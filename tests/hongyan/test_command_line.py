@@ -68,7 +68,7 @@ def test_every_option_says_what_it_is() -> None:
     ("old", "new"),
     [
         (("policy", "show", "--lanes", "sms.notice"), ("policy", "show", "--lane", "sms.notice")),
-        (("recall", "--biz", "x"), ("recall", "--biz-id", "x")),
+        (("recall", "--biz", "x", "--wait", "0"), ("recall", "--biz-id", "x", "--wait", "0")),
         (("resend", "--row-reason", "x"), ("resend", "--reason-code", "x")),
         (("dead", "list", "--reason", "x"), ("dead", "list", "--reason-code", "x")),
         (("deliveries", "list", "--lanes", "x"), ("deliveries", "list", "--lane", "x")),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.settings import load
+from backends.settings import SECRETS, load
 from hongyan.output.settings import settings_shown
 from tests.hongyan.conftest import Run
 
@@ -67,6 +67,13 @@ def test_only_what_was_set_is_shown_unless_all_is_asked(configured: Path, hongya
     assert "allow_literal_secrets" in whole
 
 
+def test_every_secret_is_masked() -> None:
+    given = {"HONGYAN_" + "__".join(path).replace(".", "_").upper(): "geheim" for path in SECRETS}
+    rows = settings_shown(load(None, given))
+    assert [row.value for row in rows].count("***") == len(SECRETS)
+    assert not [row for row in rows if "geheim" in str(row.value)]
+
+
 def test_every_key_of_every_table_is_among_the_rows() -> None:
     settings = load(None, {})
     shown = {row.key for row in settings_shown(settings)}
@@ -97,8 +104,8 @@ def test_all_problems_are_told_at_once_each_with_its_place(
     assert starts == [
         "hongyan.toml:13",
         "hongyan.toml:15",
-        "hongyan.toml:11",
         "HONGYAN_ALERTS__WEBHOOK",
+        "hongyan.toml:11",
         "policy.toml:2",
         "templates.toml:2",
     ]

@@ -78,7 +78,7 @@ ROWS: list[Row] = [
         {},
         UPGRADE,
         2,
-        ["hongyan.toml:1: bootstrap: unknown key; it belongs into [kafka]"],
+        ["hongyan.toml:1: bootstrap: unknown key; it belongs in [kafka]"],
     ),
     (
         "a wrong type",
