@@ -27,7 +27,8 @@ class Findings(NamedTuple):
 
 def findings_of(settings: Settings) -> Findings:
     """Returns all problems and warnings. A part whose library is not installed is a warning."""
-    problems, warnings = _problems(settings, _CHECKS)
+    options = {"[receipts.accounts] options": _receipt_options}
+    problems, warnings = _problems(settings, {**_CHECKS, **options})
     if settings.allow_literal_secrets:
         warnings.append(
             "allow_literal_secrets: is on, so the file may hold secrets: only for trials"
@@ -125,13 +126,17 @@ def _accounts(settings: Settings) -> Iterator[str]:
 
 
 def _receipts(settings: Settings) -> Iterator[str]:
-    unknown = [name for name in settings.receipts.accounts if name not in settings.accounts]
-    for name in unknown:
-        hint = did_you_mean(name, settings.accounts)
-        yield f"receipts.accounts.{name}: there is no account of this name in [accounts]{hint}"
-    if settings.receipts.accounts and not unknown:
-        from receipts.sources import load_sources
+    for name in settings.receipts.accounts:
+        if name not in settings.accounts:
+            hint = did_you_mean(name, settings.accounts)
+            yield f"receipts.accounts.{name}: there is no account of this name in [accounts]{hint}"
 
+
+def _receipt_options(settings: Settings) -> Iterator[str]:
+    """Yields the problems of options that `hongyan receipts` alone needs: others may lack its secrets."""
+    from receipts.sources import load_sources
+
+    if settings.receipts.accounts and not any(_receipts(settings)):
         faults = list(_faults(lambda: load_sources(settings)))
         yield from (fault for fault in faults if fault.startswith("receipts."))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from backends.settings import SECRETS, load
+from hongyan.configuration import require_sound
 from hongyan.output.settings import settings_shown
 from tests.hongyan.conftest import Run
 
@@ -122,6 +123,18 @@ def test_a_file_that_cannot_be_read_as_settings_is_a_problem_too(
     said = hongyan("config", "check", "--json")
     assert said.code == 1
     assert [text.split(":")[1] for text in said.json["problems"]] == ["2", "4"]
+
+
+def test_a_worker_needs_no_secret_of_the_receipts(
+    configured: Path, hongyan: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (configured / "hongyan.toml").open("a") as file:
+        file.write(
+            '[accounts.v]\nprovider = "webhook"\nendpoint = "http://h/"\n[receipts.accounts.v]\n'
+        )
+    require_sound(load(configured / "hongyan.toml"))
+    (problem,) = hongyan("config", "check", "--json").json["problems"]
+    assert problem.startswith("hongyan.toml:14: receipts.accounts.v: webhook sends no receipts")
 
 
 def test_secrets_in_the_file_are_warned_of(hongyan: Run, folder: Path) -> None:
