@@ -68,7 +68,7 @@ class DeployedProcess:
         return self._process.wait(timeout)
 
     def wait_ready(self) -> None:
-        """Waits until its probe succeeds, for longer than the 30 s of an idle machine, since the suite shares
+        """Waits until its probe succeeds; longer than 30 s at need, since the suite shares
         its cores. Raises EndedEarly, TimedOut."""
         await_(self._is_ready, DEADLINE_S, lambda: f"{self.launch.name} is ready\n{self.tail()}")
 

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from tests.deploy.watching import (
     DASHBOARD,

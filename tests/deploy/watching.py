@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from backends.metrics.catalogue import FAMILIES
 from backends.metrics.families import MetricType

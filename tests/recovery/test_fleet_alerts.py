@@ -550,9 +550,7 @@ def test_outcome_events_that_nobody_publishes_are_an_alert_until_they_are_gone(
     one.look()
     assert hook.said() == [("outcomes_late", "firing", 1)]
     assert "1 outcome events wait for the topic, the oldest for 70 s" in hook.heard[0]["text"]
-    oldest = [
-        value for name, _, labels, value in one.fleet.gauges() if labels == {"target": "topic"}
-    ]
+    oldest = [r.value for r in one.fleet.readings() if r.labels == {"target": "topic"}]
     assert oldest == [1, 70.0]
     (batch,) = ledger.outbox().due("topic", 10)
     ledger.outbox().remove([batch.id])
