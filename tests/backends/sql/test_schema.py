@@ -37,10 +37,10 @@ def marked(url: str, version: str, oldest: str) -> None:
     database.close()
 
 
-@pytest.fixture(params=["sqlite_database", "ledger_database"])
-def url(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, sqlite_database: str, ledger_database: str) -> str:
     """The URL of an upgraded ledger."""
-    found: str = request.getfixturevalue(request.param)
+    found = sqlite_database if request.param == "sqlite" else ledger_database
     upgrade(settings(found))
     return found
 
