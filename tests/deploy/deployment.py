@@ -38,9 +38,17 @@ class EndedEarly(RuntimeError):
 class DeployedProcess:
     """One launch as a process of this machine; its output goes to a file."""
 
-    def __init__(self, launch: Launch, root: Path, replaced: Mapping[str, str], port: int) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        root: Path,
+        replaced: Mapping[str, str],
+        port: int,
+        isolation: Mapping[str, str],
+    ) -> None:
         self.launch = launch
         self.port = port
+        self._isolation = isolation
         self._root = root
         self._replaced = replaced
         self._pattern = re.compile(
@@ -68,8 +76,8 @@ class DeployedProcess:
         return self._process.wait(timeout)
 
     def wait_ready(self) -> None:
-        """Waits until its probe succeeds; longer than 30 s at need, since the suite shares
-        its cores. Raises EndedEarly, TimedOut."""
+        """Waits until its probe succeeds, for longer than 30 s: the suite's processes share the cores.
+        Raises EndedEarly, TimedOut."""
         await_(self._is_ready, DEADLINE_S, lambda: f"{self.launch.name} is ready\n{self.tail()}")
 
     def has_complained(self) -> bool:
@@ -101,7 +109,7 @@ class DeployedProcess:
             return subprocess.Popen(
                 [self.here(word) for word in command],
                 cwd=self._root,
-                env=given | _isolation(self._replaced) | ours,
+                env={**given, **self._isolation, **ours},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -123,18 +131,14 @@ class DeployedProcess:
                 return False
 
 
-def _isolation(replaced: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables for topics and a group of the test's own on a shared broker."""
-    prefix = replaced["topic prefix"]
-    return {"HONGYAN_KAFKA__TOPIC_PREFIX": prefix, "HONGYAN_KAFKA__GROUP_ID": prefix}
-
-
 class Deployment:
     """Launches beside each other, on the same servers."""
 
     def __init__(self, folder: Path, servers: Mapping[str, str], topic_prefix: str) -> None:
         self._folder = folder
-        self._servers = {**servers, "topic prefix": topic_prefix}
+        self._servers = servers
+        names = ("HONGYAN_KAFKA__TOPIC_PREFIX", "HONGYAN_KAFKA__GROUP_ID")
+        self._isolation = dict.fromkeys(names, topic_prefix)
         self._held = ExitStack()
         self._reserved = {name: self._reserve() for name in ("simulator", "mail", "receipts")}
         self.processes: list[DeployedProcess] = []
@@ -151,7 +155,7 @@ class Deployment:
         root = self._folder / f"{len(self.processes)}-{launch.name}"
         root.mkdir()
         port = self._reserved.get(launch.name) or self._reserve()
-        process = DeployedProcess(launch, root, self._here(root, port), port)
+        process = DeployedProcess(launch, root, self._here(root, port), port, self._isolation)
         self.processes.append(process)
         return process
 
