@@ -615,7 +615,7 @@ ROWS: list[Row] = [
         "an address without a port",
         {"hongyan.toml": "[worker]\nhealth_address = 'localhost'"},
         {},
-        RECEIPTS,
+        WORKER,
         2,
         [
             (
