@@ -21,6 +21,7 @@ from typing import Final, Self
 from confluent_kafka import KafkaException, Producer
 
 from backends.kafka.clients import KafkaTrouble, KafkaUnavailable
+from backends.kafka.mock_cluster import hosted
 
 PARTITIONS: Final = 4
 _READY_S = 15.0
@@ -105,13 +106,11 @@ def touch_topics(client: Producer, topics: Sequence[str]) -> None:
 def host(brokers: int, topics: Sequence[str]) -> None:
     """Hosts a cluster, prints its address, and stays until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    client = Producer(
-        {"bootstrap.servers": "embedded", "test.mock.num.brokers": brokers, "log_level": 0}
-    )
-    found = client.list_topics(timeout=_ASK_S).brokers.values()
-    touch_topics(client, topics)
-    print(",".join(f"{b.host}:{b.port}" for b in found), flush=True)
+    bootstrap, handle = hosted(brokers)
+    touch_topics(Producer({"bootstrap.servers": bootstrap, "log_level": 0}), topics)
+    print(bootstrap, flush=True)
     sys.stdin.read()
+    del handle  # the cluster lived until here
 
 
 if __name__ == "__main__":
