@@ -14,10 +14,10 @@ import msgspec
 
 from simulator.faults import BadFaults
 from simulator.options import Control, Rules
-from simulator.page import page
 from simulator.provider import Provider
 from simulator.report import Report
 from simulator.servers.http_request import Request, RequestClient
+from simulator.servers.report_page import page
 
 _HTML: Final = (("Content-Type", "text/html; charset=utf-8"),)
 _control = msgspec.json.Decoder(Control)

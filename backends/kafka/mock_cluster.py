@@ -1,8 +1,8 @@
 """librdkafka's in-process cluster with a short first rebalance; its Python client cannot set that.
 
 A new group waits 3 s for further members, as brokers do by default. That would be half of the start of
-`hongyan dev`. So the library that confluent_kafka has loaded is called by ctypes. If it cannot be found, the
-cluster comes from the Python client, with the long wait.
+`hongyan dev`. So the library that confluent_kafka has loaded is called by ctypes. If it cannot be found,
+the cluster comes from the Python client, with the long wait.
 """
 
 from __future__ import annotations

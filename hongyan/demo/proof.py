@@ -71,10 +71,10 @@ class ProviderProof(msgspec.Struct, frozen=True):
             "doubled": self.doubled,
             "sent without having been asked for": self.unasked,
         }
-        told = [f"{len(found):,} {name}" for name, found in parts.items() if found]
+        named = [f"{len(found):,} {name}" for name, found in parts.items() if found]
         first = next((found[0] for found in parts.values() if found), Addressee("none", "none"))
         return (
-            f"the provider's book does not have each receiver exactly once: {', '.join(told)}, "
+            f"the provider's book does not have each receiver exactly once: {', '.join(named)}, "
             f"such as {first.receiver} of {first.id}; look with --keep FOLDER"
         )
 

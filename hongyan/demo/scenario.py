@@ -54,7 +54,7 @@ class DemoFailed(RuntimeError):
 
 
 class DemoResult(NamedTuple):
-    """What the demo found."""
+    """The findings of one run."""
 
     summary: DemoSummary
     proof: ProviderProof

@@ -1,7 +1,7 @@
 """The simulator's page for people."""
 
-from simulator.page import SHOWN, page
 from simulator.report import KeyReport, Summary
+from simulator.servers.report_page import SHOWN, page
 
 
 def report(seq: int, receiver: str, accepted: int) -> KeyReport:
