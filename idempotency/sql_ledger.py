@@ -209,7 +209,7 @@ def open_ledger(settings: Settings, now_ms: Callable[[], int] = wall_ms) -> SqlL
 def upgrade(settings: Settings) -> tuple[str, str]:
     """Brings the database to this version and makes its partitions.
 
-    Returns (version before, version now). Raises SettingsError, LedgerUnavailable, LedgerOutdated.
+    Returns (version before, version now). Raises SettingsError, LedgerUnavailable.
     """
     database, _sealer = _configured(settings)
     with errors():

@@ -62,7 +62,7 @@ def write_config(layout: Layout) -> Path:
     control = f"http://{HOST}:{layout.simulator_ports['control']}"
     try:
         (layout.root / CONTROL_FILE).write_text(f"{control}\n")
-        return write_files(layout.root, addresses(layout))
+        return write_files(layout.root, layout.database_url, addresses(layout))
     except OSError as error:
         raise StackError(f"{layout.config} could not be written ({error.strerror}).") from error
 
@@ -71,7 +71,6 @@ def addresses(layout: Layout) -> Mapping[tuple[str, str], str]:
     provider, base = layout.simulator_ports, layout.port_base
     return {
         ("kafka", "bootstrap"): layout.bootstrap,
-        ("database", "url"): layout.database_url,
         ("redis", "url"): layout.redis_url,
         ("worker", "health_address"): f"{HOST}:{base + WORKER}",
         ("recovery", "health_address"): f"{HOST}:{base + RECOVERY}",

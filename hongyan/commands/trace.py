@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -70,10 +70,6 @@ _TOLD = {
 _NAMED = frozenset({"received", "claimed", "resolved"})
 """Moments whose worker is always named."""
 _UNANSWERED = frozenset({"timed_out", "lost", "not_started"})
-_OPEN: Final = frozenset({"IN_FLIGHT", "RETRY", "UNKNOWN"})
-_LOOK_S: Final = 0.2
-_TRACE_S: Final = 2.0
-"""Longest wait for the trace of a delivery that has ended: it is written after the ledger."""
 _PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d{1,9})/(?P<offset>\d{1,18})")
 
 
@@ -105,6 +101,7 @@ def trace(
 ) -> None:
     settings = settings_of(context)
     from hongyan.database import existing
+    from hongyan.trace_wait import await_end, ended
     from tracing.timeline import find
 
     database = existing(settings)
@@ -124,29 +121,9 @@ def trace(
         )
         raise typer.Exit(PROBLEMS)
     _note_left_out(database, name, since_ms, stories)
-    if wait and not _ended(stories):
+    if wait and not ended(stories):
         complain(f"not ended within {wait:g} s; `hongyan status` shows what it waits for")
         raise typer.Exit(PROBLEMS)
-
-
-def await_end(look: Callable[[], list[Story]], seconds: float) -> list[Story]:
-    """Returns the stories once every delivery has ended and its trace is written, or after the time."""
-    deadline, written_by = time.monotonic() + seconds, 0.0
-    while True:
-        stories, now = look(), time.monotonic()
-        if _ended(stories):
-            written_by = written_by or now + _TRACE_S
-            if now > written_by or all(len(d.moments) > 1 for s in stories for d in s.deliveries):
-                return stories
-        if now > deadline:
-            return stories
-        time.sleep(_LOOK_S)
-
-
-def _ended(stories: list[Story]) -> bool:
-    """Whether something is known and no delivery is open; one without a ledger row counts as ended."""
-    rows = [delivery.row for story in stories for delivery in story.deliveries]
-    return bool(rows) and not any(row is not None and row.state in _OPEN for row in rows)
 
 
 def _note_left_out(database: Database, name: str, since: int, stories: Sequence[Story]) -> None:

@@ -14,6 +14,8 @@ from typing import Final
 
 MARK: Final = "# set at each start"
 SECRET_FILE: Final = "simulator-secret"  # noqa: S105 (the file's name)
+DATABASE_FILE: Final = "database-url"
+"""Holds the database's address: it may have a password, which hongyan.toml must not hold."""
 CONTROL_FILE: Final = "simulator-address"
 """In a stack's folder: the address of the simulator's page, report and control."""
 FILES: Final = Path(__file__).parent / "files"
@@ -27,12 +29,14 @@ Addresses = Mapping[tuple[str, str], str]
 """Table and key of hongyan.toml to the address."""
 
 
-def write_files(folder: Path, addresses: Addresses) -> Path:
-    """Writes the missing files, and the addresses into hongyan.toml. Returns its path. Raises OSError."""
+def write_files(folder: Path, database: str, addresses: Addresses) -> Path:
+    """Writes the missing files, the database's address, and the others into hongyan.toml. Returns its path.
+    Raises OSError."""
     for name in (CONFIG, *_OTHERS):
         if not (folder / name).exists():
             (folder / name).write_text((FILES / name).read_text("utf-8"), "utf-8")
     (folder / SECRET_FILE).write_text("simulator-secret\n")
+    (folder / DATABASE_FILE).write_text(f"{database}\n")
     config = folder / CONFIG
     config.write_text(with_addresses(config.read_text("utf-8"), addresses), "utf-8")
     return config

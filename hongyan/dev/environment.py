@@ -110,13 +110,12 @@ class EmbeddedWorld:
         kafka.result()
         ledger.result()
         self.control = self._provider.admin
-        write_files(self._folder, self._addresses(receipts))
+        write_files(self._folder, f"sqlite:///{LEDGER}", self._addresses(receipts))
 
     def _addresses(self, receipts: str) -> Addresses:
         url = self._provider.url
         return {
             ("kafka", "bootstrap"): self._kafka.bootstrap,
-            ("database", "url"): f"sqlite:///{LEDGER}",
             ("redis", "url"): "",
             ("worker", "health_address"): _ANY_PORT,
             ("recovery", "health_address"): _ANY_PORT,

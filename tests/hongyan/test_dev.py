@@ -269,12 +269,12 @@ def test_with_the_stack_it_uses_real_servers(
             config.read_text(),
             {
                 ("kafka", "bootstrap"): kafka_bootstrap,
-                ("database", "url"): database,
                 ("redis", "url"): "",
                 ("receipts", "listen"): "127.0.0.1:0",
                 ("accounts.sms", "endpoint"): f"{provider.url}/aliyun_sms",
             },
         )
+        (stack / config_files.DATABASE_FILE).write_text(database)
         prefixed = f'[kafka]\ntopic_prefix = "{topic_prefix}"\ngroup_id = "{topic_prefix}"\n'
         config.write_text(text.replace("[kafka]\n", prefixed))
         with running("--with-stack", HONGYAN_STACK_DIR=str(stack)) as started:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hongyan.commands import trace
+from hongyan import trace_wait
 from tests.hongyan.conftest import Run
 from tracing.timeline import DeliveryStory, LedgerRow, Moment, Story
 
@@ -47,10 +47,8 @@ def delivery(state: str, moments: int) -> DeliveryStory:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr("hongyan.commands.trace.time.monotonic", lambda: now[0])
-    monkeypatch.setattr(
-        "hongyan.commands.trace.time.sleep", lambda s: now.__setitem__(0, now[0] + s)
-    )
+    monkeypatch.setattr("hongyan.trace_wait.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("hongyan.trace_wait.time.sleep", lambda s: now.__setitem__(0, now[0] + s))
     return now
 
 
@@ -62,19 +60,19 @@ def looks(*answers: list[Story]) -> Iterator[list[Story]]:
 
 def test_it_waits_for_the_last_open_delivery(clock: list[float]) -> None:
     seen = looks([], story("IN_FLIGHT"), story("SENT", "UNKNOWN"), story("SENT", "REJECTED"))
-    assert trace.await_end(lambda: next(seen), 30) == story("SENT", "REJECTED")
+    assert trace_wait.await_end(lambda: next(seen), 30) == story("SENT", "REJECTED")
 
 
 @pytest.mark.parametrize("state", ["IN_FLIGHT", "RETRY", "UNKNOWN"])
 def test_it_ends_at_its_time(clock: list[float], state: str) -> None:
-    assert trace.await_end(lambda: story(state), 5) == story(state)
+    assert trace_wait.await_end(lambda: story(state), 5) == story(state)
     assert 105 <= clock[0] < 106
 
 
 def test_it_gives_the_trace_a_moment_after_the_end(clock: list[float]) -> None:
     seen = looks(story("SENT", moments=1), story("SENT", moments=3))
-    assert trace.await_end(lambda: next(seen), 30) == story("SENT", moments=3)
-    assert trace.await_end(lambda: story("SENT", moments=1), 30) == story("SENT", moments=1)
+    assert trace_wait.await_end(lambda: next(seen), 30) == story("SENT", moments=3)
+    assert trace_wait.await_end(lambda: story("SENT", moments=1), 30) == story("SENT", moments=1)
     assert clock[0] < 104, "an archived trace is not waited for"
 
 
