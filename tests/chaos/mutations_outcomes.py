@@ -98,14 +98,14 @@ OUTCOMES: tuple[Mutation, ...] = (
         "        done = self._publication.publish(self._ready(batches))\n",
         "        self._outbox.remove([batch.id for batch in batches])\n"
         "        done = self._publication.publish(self._ready(batches))\n",
-        (_PUBLISHER + "test_what_is_acknowledged_is_deleted" + _LITE,),
+        (_PUBLISHER + "test_what_is_acknowledged_is_deleted",),
     ),
     Mutation(
         "one recovery at a time publishes",
         "recovery.outcomes.publisher:OutcomePublisher._has_duty",
         "        return held\n",
         "        return True\n",
-        (_PUBLISHER + "test_one_process_at_a_time_publishes_and_another_takes_over" + _LITE,),
+        (_PUBLISHER + "test_one_process_at_a_time_publishes_and_another_takes_over",),
     ),
     Mutation(
         "a batch in Kafka is done with its last acknowledgement",

@@ -30,6 +30,12 @@ HASH_KEY = b"k" * 32
 LONGEST_S = 15.0
 
 
+@pytest.fixture
+def url(sqlite_database: str) -> str:
+    """SQLite's; the last test runs the statements on PostgreSQL."""
+    return sqlite_database
+
+
 class Target:
     """Acknowledges what it gets, unless a batch is refused."""
 
@@ -257,4 +263,24 @@ def test_a_sealed_receiver_is_opened_or_left_out(url: str, known: bool) -> None:
     assert (event.receiver_hash is not None) is known
     assert event.receiver_mask == ("+86138***0001" if known else "***")
     reader.close()
+    world.close()
+
+
+def test_on_postgresql_batches_are_read_postponed_removed_and_forgotten(
+    ledger_database: str,
+) -> None:
+    world = World(ledger_database)
+    ledger = world.open()
+    ledger.announced.follow({LANE: TOPIC})
+    ledger.register(worker())
+    bench = Bench(world, ledger, "r1")
+    ended(ledger, 3)
+    world.advance(5_000)
+    assert [tuple(one) for one in bench.outbox.waiting()] == [(TOPIC, 3, 5_000)]
+    first, *others = (batch.id for batch in bench.outbox.due(TOPIC, 10))
+    bench.target.refused = lambda batch: batch == first
+    assert bench.look() == 0.0
+    assert (left(world), bench.outbox.due(TOPIC, 10)) == (1, [])
+    bench.look(7 * 86_400 + 1)
+    assert (left(world), bench.count("given_up"), len(others)) == (0, 1, 2)
     world.close()
