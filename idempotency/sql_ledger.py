@@ -74,7 +74,7 @@ class SqlLedger:
     ) -> None:
         self.database = database
         self.announced = announced
-        """Lanes whose ends are announced; whoever reads the policy has it follow."""
+        """Lanes whose ends are announced; each process that reads the policy has it follow."""
         self._sealer = sealer
         self._workers = workers
         self._maintain_at = 0.0  # monotonic; `maintain` writes it, on any thread that sweeps

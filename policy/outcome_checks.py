@@ -56,7 +56,7 @@ def _needed(target: str) -> Iterator[tuple[str, str]]:
 
 
 def _sentence(target: str, lacking: list[str]) -> str:
-    return f'outcomes = "{target}" needs settings of [outcomes]: set {" and ".join(lacking)}'
+    return f'outcomes = "{target}" needs settings of [outcomes]: set {", ".join(lacking)}'
 
 
 def _place(lines: Mapping[tuple[str, ...], int], lane: Lane) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def test_every_place_that_lacks_a_setting_is_named_with_its_line(file: Path) -> 
         (6, 'lanes."sms.notice".outcomes'),
     ]
     assert "HONGYAN_OUTCOMES__HASH_KEY" in found[0].text
-    assert "outcomes.webhook and HONGYAN_OUTCOMES__WEBHOOK_SECRET" in found[1].text
+    assert "outcomes.webhook, HONGYAN_OUTCOMES__WEBHOOK_SECRET" in found[1].text
 
 
 def test_with_its_settings_a_policy_is_in_order(file: Path) -> None:

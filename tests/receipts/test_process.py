@@ -68,6 +68,7 @@ def test_it_moves_deliveries_and_ends_in_order_on_sigterm(
     (item,) = claimed(ledger, delivery())
     item.account = "ali"
     settle(ledger, item, Event.ACCEPTED, provider_id="biz-1")
+    (tmp_path / "policy.toml").write_text('[lanes."sms.notice"]\noutcomes = "topic"\n')
     with running(tmp_path, world.url) as (process, url):
         assert push(url, secret="nobody's").status_code == 401
         assert push(url).status_code == 200
@@ -82,6 +83,8 @@ def test_it_moves_deliveries_and_ends_in_order_on_sigterm(
         assert hidden not in said
     told = world.rows("SELECT events FROM trace_events")
     assert '"stage":"receipt"' in str(told)
+    ((ends,),) = world.rows("SELECT ends FROM outcome_batches")
+    assert "DELIVERED" in ends, "it follows the policy"
 
 
 def test_a_push_under_way_is_answered_although_the_end_was_asked_for(

@@ -1,4 +1,4 @@
-"""An oracle for outcome events: triggers note each row that enters a settled state, whoever writes it."""
+"""An oracle for outcome events: triggers note each row that enters a settled state."""
 
 import json
 from typing import NamedTuple
