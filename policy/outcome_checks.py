@@ -56,7 +56,8 @@ def _needed(target: str) -> Iterator[tuple[str, str]]:
 
 
 def _sentence(target: str, lacking: list[str]) -> str:
-    return f'outcomes = "{target}" needs settings of [outcomes]: set {", ".join(lacking)}'
+    named = ", ".join(lacking)
+    return f'outcomes = "{target}" needs settings of [outcomes]: set {named}'
 
 
 def _place(lines: Mapping[tuple[str, ...], int], lane: Lane) -> tuple[str, ...]:
