@@ -35,10 +35,10 @@ from message.vocabulary import lanes_matching
 ROWS: Final = 1_000_000
 BOUND_MS: Final = 200.0
 _TIMES: Final = 7
-_BATCH: Final = 100_000
+_BATCH: Final = 20_000
 _DAY_MS: Final = 86_400_000
 # In ten rows: what is sent, what waits, what is in doubt, what ended otherwise.
-_STATE: Final = """CASE n % 10 WHEN 0 THEN 'RETRY' WHEN 1 THEN 'UNKNOWN' WHEN 2 THEN 'PARKED'
+_STATE: Final = """CASE n - n / 10 * 10 WHEN 0 THEN 'RETRY' WHEN 1 THEN 'UNKNOWN' WHEN 2 THEN 'PARKED'
  WHEN 3 THEN 'REJECTED' ELSE 'SENT' END"""
 
 
@@ -106,7 +106,7 @@ def _fill(ledger: SqlLedger, rows: int) -> None:
         "message_id": "'message' || n",
         "state": _STATE,
         "account": "'account-' || (n / 100000)",
-        "next_at": "CASE WHEN n % 20 < 10 THEN created_at ELSE expires_at END",
+        "next_at": "CASE WHEN n - n / 20 * 20 < 10 THEN created_at ELSE expires_at END",
         "updated_at": "updated_at + n",
         "provider_id": "NULL",
     }

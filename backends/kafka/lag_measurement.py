@@ -25,7 +25,7 @@ def group_lag(
     deadline = time.monotonic() + within_s
     down: list[KafkaError] = []
     member = msgspec.structs.replace(settings, group_instance_id="")
-    with closing(consumer(member, protocol="classic", on_error=down.append)) as reader:
+    with closing(consumer(member, protocol="classic", on_error=down.append, quiet=True)) as reader:
         try:
             metadata = _metadata(reader, down, deadline)
             if metadata is None:

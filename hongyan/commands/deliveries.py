@@ -26,9 +26,10 @@ LIST = explained(
     "hongyan deliveries list --template SMS_1 --lane sms.notice --since 30m",
     "hongyan deliveries list --state RETRY --limit 500 --json",
 )
-LOOKED: Final = 10_000
-"""Rows that --account and --reason-code look through; state, lane and time have an index."""
-LOOKED_INTO: Final = 2_000
+LOOKED: Final = 5_000
+"""Rows that --account and --reason-code look through, and rows of an open state of one lane. For ended
+deliveries, state, lane and time have an index."""
+LOOKED_INTO: Final = 1_000
 """Rows whose payload --template opens."""
 _STATES: Final = (
     "PARKED",
@@ -126,20 +127,29 @@ class Listed(NamedTuple):
 def listed(ledger: SqlLedger, chosen: Wanted, template: str, limit: int) -> Listed:
     """Returns the deliveries of the selection. Account, reason and template have no index, so the number of
     rows that they look through is bounded."""
-    from idempotency.recovery.selection import PAGE
+    import msgspec
+
+    from idempotency.recovery.selection import ENDED, PAGE
 
     narrow = bool(chosen.account or chosen.reason or template)
     most = LOOKED_INTO if template else LOOKED
     size = PAGE if narrow else min(limit + 1, PAGE)
     found: list[Pick] = []
     looked = 0
-    for page in ledger.picks().pages(chosen.by_index(), ledger.now_ms(), size):
+    ended = msgspec.structs.replace(
+        chosen.by_index(), states=[state for state in chosen.states if state in ENDED]
+    )
+    for page in ledger.picks().pages(ended, ledger.now_ms(), size):
         looked += len(page)
         found += _fitting(ledger, page, chosen, template)
         if len(found) > limit:
             return Listed(found[: limit + 1], looked, cut=False)
         if narrow and looked >= most:
             return Listed(found, looked, cut=True)
+    for page in ledger.picks().open_rows(chosen, LOOKED, most if template else limit + 1):
+        found += _fitting(ledger, page, chosen, template)
+        if len(found) > limit:
+            return Listed(found[: limit + 1], looked, cut=False)
     return Listed(found, looked, cut=False)
 
 

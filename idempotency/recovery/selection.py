@@ -43,6 +43,17 @@ SELECT {columns} FROM deliveries AS d
  WHERE {ended} d.state = :state AND d.lane = :lane
    AND (d.updated_at, d.delivery_key) > (:at, :after) AND d.updated_at <= :until {more}
  ORDER BY d.updated_at, d.delivery_key LIMIT :limit"""
+# Of an open state, the rows that its index has first; the state is spelt as in the index's condition.
+_OPEN_PAGE: Final = """
+SELECT {columns}
+  FROM (SELECT * FROM deliveries AS o WHERE o.state = '{state}' AND {bound} LIMIT :most) AS d
+ WHERE d.lane = :lane AND d.updated_at > :at {more}
+ ORDER BY d.updated_at, d.delivery_key LIMIT :limit"""
+_BOUNDS: Final = {
+    State.RETRY: "o.lane = :lane ORDER BY {least}(o.next_at, o.expires_at)",
+    State.UNKNOWN: "o.lane = :lane ORDER BY coalesce(o.next_at, o.updated_at)",
+    State.IN_FLIGHT: "o.owner > ''",
+}
 _MORE: Final = {
     "account": "AND d.account = :account",
     "reason": "AND (d.reason = :reason OR substr(d.reason, 1, length(:reason) + 1) = :reason || ':')",
@@ -124,6 +135,17 @@ class Picks(LedgerPart):
         for state, lane in product(wanted.states, wanted.lanes):
             yield from self._pages_of(wanted, state, lane, until, size)
 
+    def open_rows(self, wanted: Wanted, most: int, limit: int) -> Iterator[list[Pick]]:
+        """Yields up to `limit` rows of each open state and lane, the oldest change first, among the `most`
+        that are due first. No index has open rows by the time of their change."""
+        for state, lane in product(wanted.states, wanted.lanes):
+            if state in OPEN:
+                statement = open_statement(wanted, state, postgres=self._database.is_postgres)
+                asked = {"lane": lane, "most": most, "limit": limit, "at": wanted.since}
+                yield self._read(
+                    statement, asked | {"account": wanted.account, "reason": wanted.reason}
+                )
+
     def known(self, message_ids: Sequence[str]) -> set[str]:
         """Returns the ids of notifications that have a delivery in the ledger."""
         named = {f"id{number}": one for number, one in enumerate(message_ids)}
@@ -163,6 +185,17 @@ def page_statement(wanted: Wanted, state: State) -> str:
     return _PAGE.format(
         columns=_COLUMNS,
         ended=_ENDED if state in ENDED else "",
+        more=" ".join([_DOUBTED[wanted.doubted], *_more(wanted)]),
+    )
+
+
+def open_statement(wanted: Wanted, state: State, *, postgres: bool) -> str:
+    """Returns the query for open rows, with `:lane`, `:most`, `:at` and `:limit`."""
+    least = "least" if postgres else "min"
+    return _OPEN_PAGE.format(
+        columns=_COLUMNS,
+        state=state.value,
+        bound=_BOUNDS[state].format(least=least),
         more=" ".join([_DOUBTED[wanted.doubted], *_more(wanted)]),
     )
 
