@@ -1,0 +1,68 @@
+"""Rows for a list: open ones are found along the index of their state, and no more than the bound."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+
+from idempotency.recovery.selection import OPEN, Wanted, open_statement
+from message.states import Event, State
+from tests.idempotency.making import World, claimed, delivery, settle, worker
+from tests.idempotency.test_ledger_postgres import plan, today
+from tests.idempotency.test_lines import LANE, fill, read_by, spelt
+
+_NAME = {State.RETRY: "waiting", State.UNKNOWN: "asked", State.IN_FLIGHT: "owned"}
+
+
+def keys(world: World, wanted: Wanted, most: int = 100, limit: int = 100) -> list[str]:
+    picks = world.open().picks()
+    return [pick.key for page in picks.open_rows(wanted, most, limit) for pick in page]
+
+
+def test_open_rows_are_listed_by_state_lane_account_and_time(world: World) -> None:
+    ledger = world.open()
+    ledger.register(worker("w1"))
+    first, second, flying = (claimed(ledger, delivery())[0] for _ in range(3))
+    second.account = "main"
+    settle(ledger, first, Event.NOT_SENT, reason="http_429", delay_ms=50_000)
+    world.advance(1_000)
+    settle(ledger, second, Event.NOT_SENT, reason="http_503")
+    both = Wanted([State.RETRY], [LANE])
+    assert keys(world, both) == [first.key, second.key]
+    assert keys(world, both, limit=1) == [first.key]
+    assert keys(world, both, most=1) == [second.key], "what is due first is within the bound"
+    assert keys(world, Wanted([State.RETRY], [LANE], account="main")) == [second.key]
+    assert keys(world, Wanted([State.RETRY], [LANE], reason="http_429")) == [first.key]
+    assert keys(world, Wanted([State.RETRY], [LANE], since=world.now - 1)) == [second.key]
+    assert keys(world, Wanted([State.RETRY], ["email.notice"])) == []
+    assert keys(world, Wanted([State.IN_FLIGHT], [LANE])) == [flying.key]
+
+
+@pytest.mark.parametrize("state", OPEN)
+def test_postgresql_reads_an_index_and_no_more_open_rows_than_the_bound(
+    postgres: World, state: State
+) -> None:
+    fill(postgres, 5_000)
+    asked = {"lane": LANE, "most": 100, "at": 0, "limit": 10, "now": postgres.now}
+    statement = spelt(text(open_statement(Wanted([state], [LANE]), state, postgres=True)), postgres)
+    nodes = plan(postgres, statement, asked)
+    ran = [node for node in nodes if node.get("Actual Loops")]
+    assert not [node for node in ran if node["Node Type"] == "Seq Scan"], statement
+    assert any(today() in node.get("Index Name", "") for node in ran), statement
+    assert read_by(nodes) <= 300, read_by(nodes)
+
+
+@pytest.mark.parametrize("state", OPEN)
+def test_sqlite_finds_open_rows_by_an_index(sqlite_database: str, state: State) -> None:
+    world = World(sqlite_database)
+    try:
+        ledger = fill(world, 1_000)
+        statement = open_statement(Wanted([state], [LANE]), state, postgres=False)
+        asked = {"lane": LANE, "most": 100, "at": 0, "limit": 10, "now": world.now}
+        with ledger.database.begin() as connection:
+            rows = connection.execute(text(f"EXPLAIN QUERY PLAN {statement}"), asked)
+            steps = [row[3] for row in rows]
+        assert not [step for step in steps if step.startswith("SCAN o ")], steps
+        assert any(f"INDEX deliveries_{_NAME[state]} (" in step for step in steps), steps
+    finally:
+        world.close()
