@@ -23,7 +23,7 @@ SETTINGS = {
     "acks": "all",
     "enable.idempotence": True,
     "delivery.timeout.ms": 30_000,
-    "partitioner": "murmur2_random",  # as Java's: one key, one partition, whoever produces
+    "partitioner": "murmur2_random",  # as in Java: one key has one partition in every language
 }
 
 

@@ -23,6 +23,7 @@ COMMANDS = [
     "resend",
     "recall",
     "dead replay",
+    "schema",
 ]
 
 
