@@ -112,9 +112,21 @@ def _outcome() -> dict[str, Any]:
         "title": "Outcome event",
         "summary": "One end of one delivery.",
         "contentType": "application/json",
+        "headers": {
+            "type": "object",
+            "properties": {
+                "hongyan-event-id": {"type": "string", "description": "The event's `event_id`."}
+            },
+        },
         "payload": embedded(outcome.outcome_schema()),
         "bindings": _keyed("The key of the notification's record."),
-        "examples": [{"name": "sent", "payload": outcome.EXAMPLE}],
+        "examples": [
+            {
+                "name": "sent",
+                "headers": {"hongyan-event-id": outcome.EXAMPLE["event_id"]},
+                "payload": outcome.EXAMPLE,
+            }
+        ],
     }
 
 
