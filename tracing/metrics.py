@@ -18,4 +18,4 @@ def show_drops(recorder: Recorder, registry: CollectorRegistry) -> None:
         for (sink, reason), count in recorder.dropped().items():
             yield Reading(TRACE_DROPPED, {"sink": sink, "reason": reason}, count)
 
-    show_readings(registry, drops)
+    show_readings(registry, drops, TRACE_DROPPED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
@@ -24,20 +24,21 @@ Readings = Callable[[], Iterable[Reading]]
 """Yields every reading, at each scrape."""
 
 
-def show_readings(registry: CollectorRegistry, readings: Readings) -> None:
-    """Adds the readings to this registry."""
-    registry.register(_Readings(readings))
+def show_readings(registry: CollectorRegistry, readings: Readings, *always: Family) -> None:
+    """Adds the readings to this registry. The families `always` are shown without a sample, too."""
+    registry.register(_Readings(readings, always))
 
 
 class _Readings(Collector):
-    def __init__(self, read: Readings) -> None:
+    def __init__(self, read: Readings, always: Sequence[Family]) -> None:
         self._read = read
+        self._always = always
 
     def describe(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
         return ()
 
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
-        found: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        found = {family.name: _opened(family) for family in self._always}
         for family, labels, value in self._read():
             shown = found.get(family.name)
             if shown is None:

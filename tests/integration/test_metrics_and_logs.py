@@ -51,7 +51,6 @@ UNLESS = {
     "hongyan_dead_letters_held": "no poison came",
     "hongyan_recovery_overdue_seconds": "another process has the duty",
     "hongyan_recovery_behind": "no lane is ordered",
-    "hongyan_trace_dropped_total": "nothing was dropped",
 }
 """Families that are not shown here, with the reason."""
 
