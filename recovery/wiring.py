@@ -130,10 +130,7 @@ def open_recovery(
         settings, core.policy, plain, core.ledger, identity, core.clock, stack
     )
     marks = GateMarks(core.policy, open_marks(settings, identity, stack), clock=core.clock)
-    routes = {
-        lane.name: retry_lane(core.policy, lane, of_lane, send_limits)
-        for lane, of_lane in plain.items()
-    }
+    routes = _retry_lanes(core, plain, send_limits)
     callers = {lane: _callers(core, routes[lane], lease, n) for lane, n in threads.items()}
     releasing = {lane: _releasing(core, of_lane, lease) for lane, of_lane in routes.items()}
     show_readings(core.metrics.registry, lambda: _of_pools(callers, releasing))
@@ -172,6 +169,15 @@ def open_recovery(
         stop=stop,
     )
     return OpenedRecovery(Recovery(parts), _health(parts), core.metrics)
+
+
+def _retry_lanes(
+    core: _Core, routes: AccountsByLane, send_limits: SendLimits
+) -> dict[str, RetryLane]:
+    return {
+        lane.name: retry_lane(core.policy, lane, of_lane, send_limits)
+        for lane, of_lane in routes.items()
+    }
 
 
 def _core(

@@ -32,7 +32,7 @@ class Family(NamedTuple):
     text: str
     """Its meaning, one sentence."""
     watch: str
-    """What to watch it for; empty: it explains others."""
+    """Values to watch for; empty: it explains others."""
     shown_by: tuple[str, ...]
     """Processes that show it."""
 

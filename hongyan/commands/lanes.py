@@ -60,7 +60,7 @@ _AUTHOR = Annotated[
 
 
 class Opened(NamedTuple):
-    """What the commands work on."""
+    """The settings and the ledger of one command."""
 
     settings: Settings
     ledger: SqlLedger

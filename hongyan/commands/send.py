@@ -98,11 +98,7 @@ def send(
     ] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    settings = settings_of(context)
     _check_source(file, lane)
-    wait_s = None if wait is None else seconds_of("--wait", wait) if wait else _WAIT_S
-    if check and wait_s is not None:
-        raise WrongUsage("--wait goes with a send, and --check sends nothing")
     fields: dict[str, Any] = {}
     if file is None:
         ttl_ms, attributes = int(ttl * 1_000) if ttl else None, pairs("--attribute", attribute)
@@ -110,9 +106,19 @@ def send(
         fields |= optional(ttl_ms=ttl_ms, ordering_key=ordering_key, resend_of=resend_of)
         fields |= optional(attributes=attributes)
         fields |= lane_fields(lane or "") | body_fields(template, param, content)
-    order = _Order(settings, file, fields, check, timeout, wait_s)
+    wait_s = _wait_of(wait, check=check)
+    order = _Order(settings_of(context), file, fields, check, timeout, wait_s)
     arrived = _sent(order, as_json=as_json) if wait_s is None else _awaited(order, as_json=as_json)
     raise typer.Exit(DONE if arrived else PROBLEMS)
+
+
+def _wait_of(wait: str | None, *, check: bool) -> float | None:
+    """Returns the seconds to wait; None without `--wait`. Raises WrongUsage."""
+    if wait is None:
+        return None
+    if check:
+        raise WrongUsage("--wait goes with a send, and --check sends nothing")
+    return seconds_of("--wait", wait) if wait else _WAIT_S
 
 
 class _Order(NamedTuple):

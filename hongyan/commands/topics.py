@@ -10,7 +10,8 @@ from hongyan.tables import listing
 from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
-    from backends.kafka.topics import TopicReport
+    from backends.kafka.topics import TopicReport, Wish
+    from backends.settings import Settings
 
 app = typer.Typer(name="topics", help="The topics in Kafka.", no_args_is_help=True)
 
@@ -74,12 +75,9 @@ def apply(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Create nothing.", metavar="")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    settings = settings_of(context)
-    from backends.kafka import topics as kafka_topics
-    from hongyan.flags import patterns
-    from message.vocabulary import lanes_matching
+    from backends.kafka.topics import Wish
 
-    wish = kafka_topics.Wish(
+    wish = Wish(
         partitions=partitions,
         dead_partitions=dead_partitions,
         trace_partitions=trace_partitions,
@@ -88,11 +86,21 @@ def apply(
         min_isr=min_isr,
         uncompressed=uncompressed,
     )
-    chosen = lanes_matching(patterns(lanes) or ["*"])
-    reports = kafka_topics.apply(settings.kafka, chosen, wish, dry_run=dry_run)
+    reports = _applied(settings_of(context), lanes, wish, dry_run=dry_run)
     print_json(reports) if as_json else _show(reports, dry_run)
     bad = any(r.status in ("differs", "failed") for r in reports)
     raise typer.Exit(PROBLEMS if bad else DONE)
+
+
+def _applied(
+    settings: Settings, lanes: list[str] | None, wish: Wish, *, dry_run: bool
+) -> list[TopicReport]:
+    from backends.kafka import topics as kafka_topics
+    from hongyan.flags import patterns
+    from message.vocabulary import lanes_matching
+
+    chosen = lanes_matching(patterns(lanes) or ["*"])
+    return kafka_topics.apply(settings.kafka, chosen, wish, dry_run=dry_run)
 
 
 def _show(reports: list[TopicReport], dry_run: bool) -> None:
