@@ -166,7 +166,9 @@ def _table(result: DemoSummary) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(title="The provider's own book", box=box.ROUNDED, title_justify="left")
+    table = Table(
+        title="The provider's own book", box=box.ROUNDED, title_justify="left", show_header=False
+    )
     table.add_column("")
     table.add_column("", justify="right")
     table.add_column("", style="dim")
