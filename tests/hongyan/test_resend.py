@@ -14,6 +14,7 @@ from idempotency.recalls import Kind
 from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Template, decode, encode
+from message.reasons import DROP_CODES, resend_of_dropped
 from message.states import Event
 from tests.hongyan.conftest import Run
 from tests.hongyan.test_send import records
@@ -422,3 +423,36 @@ def test_a_recall_of_what_nobody_knows_is_a_problem_and_stands_all_the_same(
         assert answer.state == "DROPPED"
     assert hongyan("recall", "mistyped", "--wait", "0").code == 0
     assert hongyan("recall", "--biz", "nobody", "--wait", "0", "--ahead").code == 0
+
+
+@pytest.mark.parametrize("code", DROP_CODES)
+def test_each_dropped_reason_is_answered_by_what_can_be_done(
+    hongyan: Run, ledger: SqlLedger, code: str
+) -> None:
+    asked = ("resend", "--state", "DROPPED", "--since", "1h")
+    bare = hongyan(*asked)
+    assert (bare.code, code in bare.err) == (2, True)
+    said = hongyan(*asked, "--row-reason", code)
+    assert (said.code, resend_of_dropped(code) in said.err) == (2, True)
+    assert hongyan(*asked, "--row-reason", code, "--new-id", "--json").code == 0
+    (item,) = deliveries()
+    ledger.claim(claims([item], Event.DROP, reason=f"{code}: why"), "w1")
+    named = hongyan("resend", item.key, "--json")
+    assert named.code == 1
+    assert named.json["deliveries"][0]["detail"] == resend_of_dropped(code)
+
+
+def test_what_was_parked_over_a_fault_is_selected_by_its_code(
+    hongyan: Run, ledger: SqlLedger
+) -> None:
+    one, other = deliveries()[0], deliveries()[0]
+    for item, reason in (
+        (one, "variable_type: template 't': code"),
+        (other, "template_unknown: x"),
+    ):
+        ledger.claim(claims([item], Event.PARK, reason=reason), "w1")
+    asked = ("resend", "--state", "PARKED", "--row-reason", "variable_type", "--since", "1h")
+    assert [told["delivery_key"] for told in hongyan(*asked, "--json").json["deliveries"]] == [
+        one.key
+    ]
+    assert (state(ledger, one), state(ledger, other)) == ("RETRY", "PARKED")
