@@ -261,7 +261,15 @@ def round_trips(ledger: SqlLedger) -> Iterator[list[str]]:
         database.connection = made  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("code", sorted(TRIALS))
+EVERYWHERE = ("unknown_account", "variable_missing")
+"""A fault of either kind of mender; the database does not tell the others apart."""
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [("sqlite", code) for code in sorted(TRIALS)] + [("postgresql", code) for code in EVERYWHERE],
+    indirect=["url"],
+)
 def test_it_is_parked_with_its_payload_and_goes_once_it_is_mended(
     code: str, sealed: World, tmp_path: Path
 ) -> None:
