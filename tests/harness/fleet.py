@@ -151,7 +151,8 @@ class Fleet:
             accounts = {"demo": webhook(f"{self.provider.url}/send")}
         self._policy = dict(policy) if policy is not None else self._policy
         aside = {name: secrets_aside(self.folder, name, one) for name, one in accounts.items()}
-        self.config.write_text(toml({**self._settings, "accounts": aside}))
+        allowed = {"allow_literal_secrets": True}  # the stack's password is in its URL
+        self.config.write_text(toml({**allowed, **self._settings, "accounts": aside}))
         (self.folder / "policy.toml").write_text(toml({"lanes": self._policy}))
 
     def apply_topics(self) -> None:
