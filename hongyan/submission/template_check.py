@@ -41,7 +41,7 @@ class TemplateCheck:
             if channel not in PROVIDER_TEMPLATES:
                 self._warn(
                     f"there is no templates.toml here, so no template of channel {channel} was checked;"
-                    " the worker ends a delivery whose template it does not know"
+                    " the worker sends nothing with a template that it does not know"
                 )
             return
         try:
