@@ -32,11 +32,7 @@ class Family(NamedTuple):
     text: str
     """Its meaning, one sentence."""
     watch: str
-<<<<<<< HEAD
     """Values to watch for; empty: it explains others."""
-=======
-    """Condition to watch; empty: none."""
->>>>>>> fd4f2d5 (Metrics: a docstring)
     shown_by: tuple[str, ...]
     """Processes that show it."""
 
