@@ -6,12 +6,11 @@ Counts stop at a bound and read an index each, so that a look costs little howev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, text
 
 from backends.sql.database import Database
-from idempotency.error_mapping import errors
 from idempotency.fleet.snapshots import ProcessSnapshot, decoded
 from idempotency.lines import ASLEEP_AT
 from idempotency.outcomes.outbox import OutcomesWaiting, outcomes_waiting
@@ -62,6 +61,13 @@ SELECT count(*) AS rows, min(since) AS oldest
          ORDER BY d.updated_at, d.delivery_key LIMIT :bound) AS parked""".format(  # noqa: S608 - ours
     ended=", ".join(f"'{state}'" for state in ENDED)
 )
+_LANE: Final = f"""
+SELECT due.due, due.oldest AS oldest_due, due.given_back AS given_back_due,
+       later.later, later.next_at, later.behind, later.given_back AS given_back_later,
+       doubted.rows AS doubted, doubted.oldest AS oldest_doubt,
+       parked.rows AS parked, parked.oldest AS oldest_parked
+  FROM ({DUE}) AS due CROSS JOIN ({LATER}) AS later
+       CROSS JOIN ({BACKLOG_OF_DOUBT.text}) AS doubted CROSS JOIN ({PARKED}) AS parked"""  # noqa: S608 - ours
 
 
 class Process(NamedTuple):
@@ -118,13 +124,12 @@ class LaneStatus(NamedTuple):
 
 
 class FleetStatus(LedgerPart):
-    """Nothing here writes. Every method raises LedgerError alone; each lane is a transaction of its own."""
+    """Nothing here writes. Every method is one transaction and raises LedgerError alone."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         super().__init__(database, clock)
         least = "least" if database.is_postgres else "min"
-        self._due = text(DUE.format(least=least))
-        self._later = text(LATER.format(least=least))
+        self._backlog = text(_LANE.format(least=least))
 
     def processes(self) -> list[Process]:
         """Returns workers, then recoveries: live ones, and ones lost within a day."""
@@ -147,35 +152,28 @@ class FleetStatus(LedgerPart):
 
     def lanes(self, lanes: Sequence[str]) -> list[LaneStatus]:
         """Returns the backlog of each of these lanes."""
-        with errors(), self._database.begin() as connection:
-            flying = connection.execute(text(UNDER_WAY), {"bound": BOUND}).all()
-        in_flight = {row.lane: row.rows for row in flying}
-        return [self._lane(lane, in_flight.get(lane, 0)) for lane in lanes]
-
-    def _lane(self, lane: str, in_flight: int) -> LaneStatus:
         with self._begin() as (connection, now):
-            due = self._one(connection, self._due, lane, now)
-            later = self._one(connection, self._later, lane, now)
-            doubts = self._one(connection, BACKLOG_OF_DOUBT, lane, now)
-            parked = self._one(connection, text(PARKED), lane, now)
+            flying = connection.execute(text(UNDER_WAY), {"bound": BOUND}).all()
+            in_flight = {row.lane: row.rows for row in flying}
+            return [self._lane(connection, one, now, in_flight.get(one, 0)) for one in lanes]
+
+    def _lane(self, connection: Connection, lane: str, now: int, in_flight: int) -> LaneStatus:
+        asked = {"lane": lane, "now": now, "bound": BOUND}
+        found = connection.execute(self._backlog, asked).one()
         return LaneStatus(
             lane=lane,
-            due=due.due,
-            oldest_due_ms=_age(now, due.oldest),
-            later=later.later,
-            next_at=later.next_at,
-            behind=later.behind,
-            given_back=due.given_back + later.given_back,
-            doubted=doubts.rows,
-            oldest_doubt_ms=_age(now, doubts.oldest),
+            due=found.due,
+            oldest_due_ms=_age(now, found.oldest_due),
+            later=found.later,
+            next_at=found.next_at,
+            behind=found.behind,
+            given_back=found.given_back_due + found.given_back_later,
+            doubted=found.doubted,
+            oldest_doubt_ms=_age(now, found.oldest_doubt),
             in_flight=in_flight,
-            parked=parked.rows,
-            oldest_parked_ms=_age(now, parked.oldest),
+            parked=found.parked,
+            oldest_parked_ms=_age(now, found.oldest_parked),
         )
-
-    def _one(self, connection: Connection, statement: Any, lane: str, now: int) -> Any:
-        asked = {"lane": lane, "now": now, "bound": BOUND}
-        return connection.execute(statement, asked).one()
 
 
 def _age(now: int, since: int | None) -> int:
