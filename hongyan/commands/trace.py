@@ -78,11 +78,11 @@ def trace(
     name: Annotated[str, typer.Argument(metavar="ID", help="Id, delivery key, biz_id or place.")],
     since: Annotated[
         str,
-        typer.Option("--since", metavar="AGO", help="Of a biz_id: made 90m, 6h, 7d ago or later."),
+        typer.Option("--since", metavar="AGO", help="Messages of a biz_id from 90m, 6h, 7d ago or later."),
     ] = "",
     limit: Annotated[
         int,
-        typer.Option("--limit", "-n", min=1, metavar="N", help="Of a biz_id: N messages at most."),
+        typer.Option("--limit", "-n", min=1, metavar="N", help="Most messages of a biz_id."),
     ] = 50,
     brief: Annotated[
         bool, typer.Option("--brief", help="One line for each delivery.", metavar="")

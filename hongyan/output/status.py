@@ -148,7 +148,7 @@ def _processes(status: ShownStatus) -> None:
         for one in status.processes
     ]
     titles = ("PROCESS", "KIND", "STATE", "BEAT", "UP", "VERSION", "LANES")
-    _table(titles, rows, wrapped=("PROCESS", "LANES"))
+    _table(titles, rows, wrapped=("LANES",))
 
 
 def _live(status: ShownStatus) -> None:

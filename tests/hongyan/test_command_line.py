@@ -97,7 +97,7 @@ def test_a_shell_completes_commands_and_options(program: Run) -> None:
             _HONGYAN_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=count
         ).out.split()
 
-    assert completed("hongyan work") == ["worker"]
+    assert completed("hongyan work") == ["worker", "workers"]
     assert "apply" in completed("hongyan policy ")
     assert "--since" in completed("hongyan deliveries list --s")
 

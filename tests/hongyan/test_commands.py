@@ -18,11 +18,11 @@ def test_topics_are_applied_once_and_then_exist(
     monkeypatch.setenv("HONGYAN_KAFKA__TOPIC_PREFIX", "t1")
     dry = hongyan("topics", "apply", "--lanes", "sms.*,email.notice", "--dry-run")
     assert dry.code == 0
-    assert dry.out.count("missing") == 6
+    assert dry.out.count("missing") == 7
     made = hongyan("topics", "apply", "--lanes", "sms.*,email.notice", "--json")
     assert {r["status"] for r in made.json} == {"created"}
     again = hongyan("topics", "apply", "--lanes", "sms.*,email.notice")
-    assert again.out.count("exists") == 6
+    assert again.out.count("exists") == 7
     assert "t1.dispatch.email.notice" in again.out
 
 

@@ -16,7 +16,11 @@ CHANNELS = "sms, email, wechat_official, wechat_mini, wecom, dingtalk, feishu, c
 GRAMMAR = "write a number and s, m or min, h, or d, or a sum of them, such as 30s, 90m, 1h30m, 2d"
 
 ROWS: list[tuple[tuple[str, ...], int, str]] = [
-    (("wroker",), 2, "no such command 'wroker'; did you mean 'worker'? (see `hongyan --help`)"),
+    (
+        ("wroker",),
+        2,
+        "no such command 'wroker'; did you mean 'worker', 'workers'? (see `hongyan --help`)",
+    ),
     (
         ("--confg", "x", "worker"),
         2,
@@ -262,7 +266,10 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
     (
         ("resend", "--state", "DROPPED", "--since", "1h", "--new-id"),
         2,
-        ("--state DROPPED wants --reason-code: what was recalled or discarded is among it"),
+        (
+            "--state DROPPED wants --new-id and --reason-code, since each reason has a way of its "
+            "own: quiet_hours, frequency_cap, duplicate_content, recalled, discarded"
+        ),
     ),
     (
         ("resend", "--state", "SENT", "--since", "1h"),
@@ -290,10 +297,10 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         ("alerts", "silence", "lagg", "--for", "1h", "--reason", "r"),
         2,
         (
-            "there is no rule 'lagg'; there are breaker_open, dead_letters_held, "
-            "heartbeat_lost, lag, log_began_anew, login_refused, oldest_uncommitted, "
-            "parked, policy_lanes_kept, policy_refused, records_removed, "
-            "recovery_overdue, retries_spent, unknown_age"
+            "there is no rule 'lagg'; there are breaker_open, dead_letters_held, dropped, "
+            "heartbeat_lost, lag, lane_paused, log_began_anew, login_refused, "
+            "oldest_uncommitted, outcomes_late, parked, policy_lanes_kept, policy_refused, "
+            "records_removed, recovery_overdue, retries_spent, unknown_age"
         ),
     ),
     (
@@ -443,7 +450,7 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         ("demo", "--file", "gone.jsonl"),
         2,
         (
-            "invalid value for '--file' / '-f': path 'gone.jsonl' does not exist (see "
+            "invalid value for '--file' / '-f': file 'gone.jsonl' does not exist (see "
             "`hongyan demo --help`)"
         ),
     ),
