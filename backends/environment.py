@@ -20,9 +20,9 @@ _NOT_SETTINGS: Final = frozenset({CONFIG_VARIABLE, "HONGYAN_DEBUG"})
 _OF_TOOLS: Final = ("HONGYAN_REQUIRE_", "HONGYAN_STACK_", "HONGYAN_TEST_", "HONGYAN_BENCH_")
 """Prefixes of variables for this repository's own tests and stack."""
 _OF_SERVICES: Final = re.compile(
-    r"HONGYAN_(\w+_)?"
-    r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+    r"_(SERVICE_HOST|SERVICE_PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)\Z"
 )
+_NAMED_PORT: Final = "_SERVICE_PORT_"
 _SERVICE_PORT: Final = re.compile(r"HONGYAN_(\w+_)?PORT")
 _SERVICE_URL: Final = re.compile(r"(tcp|udp|sctp)://\S+")
 _ALIKE: Final = 0.9
@@ -67,9 +67,9 @@ def _is_foreign(name: str, text: str) -> bool:
         return True
     if "__" in name:
         return False
-    return bool(_OF_SERVICES.fullmatch(name)) or bool(
-        _SERVICE_PORT.fullmatch(name) and _SERVICE_URL.fullmatch(text)
-    )
+    if _NAMED_PORT in name or _OF_SERVICES.search(name):
+        return True
+    return bool(_SERVICE_PORT.fullmatch(name) and _SERVICE_URL.fullmatch(text))
 
 
 def path_of(

@@ -78,7 +78,9 @@ def trace(
     name: Annotated[str, typer.Argument(metavar="ID", help="Id, delivery key, biz_id or place.")],
     since: Annotated[
         str,
-        typer.Option("--since", metavar="AGO", help="Messages of a biz_id from 90m, 6h, 7d ago or later."),
+        typer.Option(
+            "--since", metavar="AGO", help="Messages of a biz_id from 90m, 6h, 7d ago or later."
+        ),
     ] = "",
     limit: Annotated[
         int,

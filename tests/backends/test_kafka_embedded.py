@@ -98,7 +98,7 @@ def test_waiting_for_a_broker_ends_when_asked_to() -> None:
 
 def test_topics_are_made_once_and_then_exist(settings: KafkaSettings) -> None:
     first = apply(settings, LANES, Wish())
-    assert len(first) == len(LANES) + 2
+    assert len(first) == len(LANES) + 3
     assert {r.partitions for r in first} == {PARTITIONS}
     assert {r.status for r in apply(settings, LANES, Wish())} == {"exists"}
 

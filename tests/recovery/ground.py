@@ -155,12 +155,13 @@ class Ground:
         config = self.folder / "hongyan.toml"
         tables = msgspec.to_builtins(self.settings)
         tables.pop("base")
+        tables.pop("allow_literal_secrets")  # the stack's password is in its URL
         tables["log"] = {"format": "json"}
         for table in tables.values():  # TOML has no null
             for key in [key for key, value in table.items() if value is None]:
                 del table[key]
         secret = tables["alerts"].pop("secret")  # no secret stands in a file
-        config.write_text(toml(tables))
+        config.write_text(f"allow_literal_secrets = true\n{toml(tables)}")
         flags = ["--embedded"] if embedded else []
         with (self.folder / f"{name}.log").open("wb") as output:
             process = subprocess.Popen(

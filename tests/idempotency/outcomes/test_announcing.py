@@ -405,8 +405,10 @@ READS = {
     "hongyan/commands/db.py",
     "hongyan/commands/dead.py",
     "hongyan/commands/deliveries.py",
+    "hongyan/commands/lanes.py",
     "hongyan/commands/policy_versions.py",
     "hongyan/commands/status.py",
+    "hongyan/commands/workers.py",
 }
 
 
