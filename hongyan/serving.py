@@ -16,7 +16,7 @@ from hongyan.usage.extras import sentence_for
 if TYPE_CHECKING:
     import threading
 
-    from backends.settings import Settings
+    from backends.settings import LogSettings, Settings
 
 
 class Served(NamedTuple):
@@ -31,20 +31,29 @@ def serving(context: typer.Context, process: str) -> Iterator[Served]:
     """Yields the settings and the event that SIGTERM sets. `process` is in each event of the log. With
     `log.format = "json"` an error that ends the process is an event, too. Raises typer.Exit for it."""
     with stopped_by_signals() as stop:
-        settings = settings_of(context, quiet=False)
-        from backends.library_output import library_output
         from backends.logs import identified
-        from backends.stack_dump import stacks_on_signal
 
-        with identified(process=process), library_output(settings.log), stacks_on_signal():
-            try:
+        with identified(process=process):
+            settings = settings_of(context, quiet=False)
+            with _logged(settings.log):
                 yield Served(settings, stop)
-            except typer.Exit:
+
+
+@contextmanager
+def _logged(log: LogSettings) -> Iterator[None]:
+    """Makes the output of libraries, the stacks at SIGUSR1 and the last error events of the log."""
+    from backends.library_output import library_output
+    from backends.stack_dump import stacks_on_signal
+
+    with library_output(log), stacks_on_signal():
+        try:
+            yield
+        except typer.Exit:
+            raise
+        except Exception as exc:
+            if log.format != "json":
                 raise
-            except Exception as exc:
-                if settings.log.format != "json":
-                    raise
-                raise typer.Exit(_ended(exc)) from exc
+            raise typer.Exit(_ended(exc)) from exc
 
 
 def _ended(exc: Exception) -> int:

@@ -24,7 +24,7 @@ _serves = False
 """Written by `settings_of`."""
 _origins: dict[str, str] = {}
 """Written by `settings_of`."""
-_KEY = re.compile(r"[a-z_]+(?:\.[^\s:]+)*(?=: )")
+_KEY = re.compile(r"[a-z_]+(?:\.[^\s:]+)?(?=: )")
 """A setting at the beginning of a problem, as `database.url`."""
 
 

@@ -51,6 +51,8 @@ UNLESS = {
     "hongyan_dead_letters_held": "no poison came",
     "hongyan_recovery_overdue_seconds": "another process has the duty",
     "hongyan_recovery_behind": "no lane is ordered",
+    "hongyan_outcomes_waiting": "no lane announces its ends",
+    "hongyan_outcomes_oldest_seconds": "no lane announces its ends",
 }
 """Families that are not shown here, with the reason."""
 
@@ -87,13 +89,18 @@ def house(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
         fleet.send(notifications(COUNT))
         recovery = fleet.recovery().wait_ready()
         await_(lambda: recovery.metric("group_lag", lane=LANE) > 0, what="the lag is measured")
+        await_(
+            lambda: recovery.metric("recovery_due", lane=LANE) == 0, what="the backlog is measured"
+        )
         lag = recovery.metric("group_lag", lane=LANE)
         worker = fleet.worker().wait_ready()
         fleet.await_settled()
         worker.await_metric("settled", COUNT, outcome="SENT")
         (folder / "secret").write_text("s3cret-of-ali")
         config = folder / "receipts.toml"
-        config.write_text(RECEIPTS.format(url=ground.database_url))
+        config.write_text(
+            f"allow_literal_secrets = true\n{RECEIPTS.format(url=ground.database_url)}"
+        )
         receipts = ReceiptsProcess("r", folder, {"HONGYAN_CONFIG": str(config)}).wait_ready()
         try:
             yield House(fleet, lag, {"worker": worker, "recovery": recovery, "receipts": receipts})
