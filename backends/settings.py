@@ -25,6 +25,7 @@ _LITERAL: Final = (
     ("database", "payload_key"),
     ("outcomes", "hash_key"),
     ("outcomes", "webhook_secret"),
+    ("telemetry", "headers"),
 )
 """Secrets outside of accounts."""
 _CLIENT_SECRETS: Final = (
@@ -115,6 +116,22 @@ class TraceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Events kept while a sink is slow; more are dropped and counted."""
     keep_days: Annotated[int, msgspec.Meta(ge=1, le=3_650)] = 14
     """Days for which the database keeps trace events; workers remove older ones once a day."""
+
+
+class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """OpenTelemetry spans of worker and recovery (docs/trace.md)."""
+
+    otlp_endpoint: str = ""
+    """A collector that takes OTLP over HTTP, such as http://127.0.0.1:4318; empty: no spans."""
+    service_name: str = "hongyan"
+    sample_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    """Share of the traces that begin here. A sender's `traceparent` decides for its own."""
+    headers: str = ""
+    """Headers of each request: `NAME=VALUE`, separated by commas."""
+    timeout_s: Seconds = 5.0
+    """Time limit of one batch, repeats included."""
+    ca_file: str = ""
+    """A PEM file of authorities to trust beside the public ones."""
 
 
 class ReceiptsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -228,6 +245,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     policy: PolicySettings = PolicySettings()
     templates: TemplatesSettings = TemplatesSettings()
     trace: TraceSettings = TraceSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     recovery: RecoverySettings = RecoverySettings()
     receipts: ReceiptsSettings = ReceiptsSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()

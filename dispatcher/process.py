@@ -108,7 +108,7 @@ def open_worker(
     stack.callback(ledger.close)
     versions = Versions(ledger.database)
     now = outage.until_available("start", lambda: in_force_at_start(settings, versions))
-    recorder = open_recorder(settings)
+    recorder = open_recorder(settings, spans=True)
     stack.callback(recorder.close)
     transport = TransportRouter()
     stack.callback(transport.close)

@@ -5,6 +5,7 @@ Each problem is one text that begins with its key, or with file and line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from backends.toml_text import did_you_mean
 
 DATABASE: Final = "[database]"
 """A part of the configuration."""
+_HEADER: Final = re.compile(r"[\w!#$%&'*+.^`|~-]+\s*=\s*\S.*", re.ASCII)
 Check = Callable[[Settings], Iterator[str]]
 
 
@@ -151,6 +153,19 @@ def _alerts(settings: Settings) -> Iterator[str]:
             yield f"alerts.webhook: {exc}"
 
 
+def _telemetry(settings: Settings) -> Iterator[str]:
+    from channels.endpoints import BadEndpoint, endpoint_url
+
+    if settings.telemetry.otlp_endpoint:
+        try:
+            endpoint_url(settings.telemetry.otlp_endpoint)
+        except BadEndpoint as exc:
+            yield f"telemetry.otlp_endpoint: {exc}"
+    headers = [one for one in settings.telemetry.headers.split(",") if one.strip()]
+    if not all(_HEADER.fullmatch(one.strip()) for one in headers):
+        yield "telemetry.headers: must be NAME=VALUE, several separated by commas"
+
+
 def _files(settings: Settings) -> Iterator[str]:
     for name in settings.__struct_fields__:
         path = getattr(getattr(settings, name), "ca_file", "")
@@ -209,6 +224,7 @@ _CHECKS: Final[Mapping[str, Check]] = {
     "[accounts]": _accounts,
     "[receipts.accounts]": _receipts,
     "[alerts]": _alerts,
+    "[telemetry]": _telemetry,
     "ca_file": _files,
     "the policy": _policy,
     "the templates": _templates,

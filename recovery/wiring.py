@@ -195,7 +195,7 @@ def _core(
     ledger = _ledger(settings, stack, stop)
     versions = Versions(ledger.database)
     now = outage.until_available("start", lambda: in_force_at_start(settings, versions))
-    recorder = open_recorder(settings)
+    recorder = open_recorder(settings, spans=True)
     stack.callback(recorder.close)
     wires = TransportRouter()
     stack.callback(wires.close)

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from tracing.events import Recorder
 
 
-def open_recorder(settings: Settings) -> Recorder:
-    """Returns the recorder that `[trace]` asks for. It starts threads at once and connects by itself: an
-    outage of Kafka or the database prevents no start."""
+def open_recorder(settings: Settings, *, spans: bool = False) -> Recorder:
+    """Returns the recorder that `[trace]` asks for; with `spans`, `[telemetry]` too. It starts threads at
+    once and connects by itself: an outage of Kafka, the database or the collector prevents no start."""
     from tracing.opening import recorder_for  # so that Spark can import the vocabulary alone
 
-    return recorder_for(settings)
+    return recorder_for(settings, spans=spans)

@@ -56,6 +56,6 @@ say "installing the locked dependencies"
 export UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT=$VENV UV_NO_PROGRESS=1
 # Compiled, so that no process compiles what it imports: also not where Python must not write bytecode.
 $VENV/bin/uv sync --quiet --frozen --compile-bytecode --python $VENV/bin/python \
-    --extra worker --extra receipts --extra recovery --extra simulator --group dev --group foreign \
+    --extra worker --extra receipts --extra recovery --extra simulator --extra otel --group dev --group foreign \
     || die "the locked dependencies could not be installed; the lines above say why."
 touch $VENV/.synced

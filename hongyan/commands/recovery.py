@@ -41,8 +41,10 @@ def recovery(
 ) -> None:
     with serving(context, "recovery") as (settings, stop):
         from hongyan.configuration import require_sound
+        from hongyan.usage.extras import require_telemetry
 
         require_sound(settings)
+        require_telemetry(settings)
         from dispatcher.process import leave
         from hongyan.flags import patterns
         from recovery.process import run_recovery

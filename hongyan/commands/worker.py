@@ -33,8 +33,10 @@ def worker(
 ) -> None:
     with serving(context, "worker") as (settings, stop):
         from hongyan.configuration import require_sound
+        from hongyan.usage.extras import require_telemetry
 
         require_sound(settings)
+        require_telemetry(settings)
         from dispatcher.process import leave, run_worker
         from hongyan.flags import patterns
 

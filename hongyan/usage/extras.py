@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import typer
 
+from backends.settings import Settings
 from hongyan.errors import WrongUsage
 
 MODULES: Final = {
@@ -20,6 +21,7 @@ MODULES: Final = {
     "receipts": ("litestar", "uvicorn"),
     "recovery": ("celery", "kombu"),
     "simulator": ("aiosmtpd", "uvloop"),
+    "otel": ("opentelemetry",),
     "spark": ("pyspark",),
 }
 """Modules that each extra of pyproject.toml brings, without those of `worker`."""
@@ -50,6 +52,12 @@ def _guarded(name: str, command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*arguments, **options)
 
     return run
+
+
+def require_telemetry(settings: Settings) -> None:
+    """Raises WrongUsage if spans are asked for and their extra is not installed."""
+    if settings.telemetry.otlp_endpoint and (missing := missing_of(("otel",))):
+        raise WrongUsage(_sentence("telemetry.otlp_endpoint", missing, ("otel",)))
 
 
 def missing_of(extras: Iterable[str]) -> list[str]:
