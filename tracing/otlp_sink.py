@@ -65,7 +65,7 @@ class OtlpSink:
 
     def close(self, timeout_s: float) -> None:
         """Closes the connection; nothing is under way between two writes."""
-        self._exporter.shutdown()
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
 class CollectorSession(requests.Session):
@@ -82,7 +82,7 @@ class CollectorSession(requests.Session):
         """Forgets the last answer."""
         self._status, self._cause = 0, "no request was made"
 
-    def request(self, *arguments: Any, **options: Any) -> requests.Response:  # type: ignore[override]
+    def request(self, *arguments: Any, **options: Any) -> requests.Response:
         """See `requests.Session.request`."""
         self._status = 0
         try:

@@ -232,6 +232,41 @@ ROWS: list[Row] = [
         ],
     ),
     (
+        "headers of a collector",
+        {"hongyan.toml": "[telemetry]\nheaders = 'authorization=geheim'"},
+        {},
+        UPGRADE,
+        2,
+        [
+            (
+                "hongyan.toml:2: telemetry.headers: a secret must not be in the file; write "
+                f'headers_file = "/path", or set HONGYAN_TELEMETRY__HEADERS{TRY}'
+            )
+        ],
+    ),
+    (
+        "a collector that is no URL, and headers that are none",
+        {"hongyan.toml": f"{HOOK}[telemetry]\notlp_endpoint = 'collector:4318'"},
+        {"HONGYAN_TELEMETRY__HEADERS": "geheim"},
+        WORKER,
+        2,
+        [
+            "hongyan.toml:7: telemetry.otlp_endpoint: must be a full http:// or https:// URL",
+            (
+                "HONGYAN_TELEMETRY__HEADERS: telemetry.headers: must be NAME=VALUE, several separated by"
+                " commas"
+            ),
+        ],
+    ),
+    (
+        "a share of traces above one",
+        {"hongyan.toml": "[telemetry]\nsample_ratio = 2"},
+        {},
+        UPGRADE,
+        2,
+        ["hongyan.toml:2: telemetry.sample_ratio: expected float <= 1.0"],
+    ),
+    (
         "a payload key",
         {"hongyan.toml": "[database]\npayload_key = 'geheim'"},
         {},
