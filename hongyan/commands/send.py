@@ -106,9 +106,8 @@ def send(
         fields |= optional(ttl_ms=ttl_ms, ordering_key=ordering_key, resend_of=resend_of)
         fields |= optional(attributes=attributes)
         fields |= lane_fields(lane or "") | body_fields(template, param, content)
-    wait_s = _wait_of(wait, check=check)
-    order = _Order(settings_of(context), file, fields, check, timeout, wait_s)
-    arrived = _sent(order, as_json=as_json) if wait_s is None else _awaited(order, as_json=as_json)
+    order = _Order(settings_of(context), file, fields, check, timeout, _wait_of(wait, check=check))
+    arrived = (_sent if order.wait_s is None else _awaited)(order, as_json=as_json)
     raise typer.Exit(DONE if arrived else PROBLEMS)
 
 
