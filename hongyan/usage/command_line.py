@@ -24,7 +24,7 @@ OLD_OPTIONS: Final = {"biz": "biz-id", "lanes": "lane", "row-reason": "reason-co
 _MISUSE: Final = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 """The base of the errors that the library raises for a wrong command line, wherever it keeps it."""
 _HELP_SHOWN: Final = "NoArgsIsHelpError"
-_POSSIBLE: Final = re.compile(r" \(Possible options: (.+)\)")
+_POSSIBLE: Final = re.compile(r" \(Possible options: ([^()]+)\)")
 
 
 class PanelGroup(TyperGroup):

@@ -166,7 +166,8 @@ def test_a_database_that_refuses_the_login_is_one_sentence_and_code_1_at_once(
     for said, refused in wrong.items():
         worker = one.worker(DATABASE__URL=refused)
         assert worker.wait() == 1
-        assert f"database.url: the database refuses us: {said}" in worker.log_text()
+        (ended,) = worker.events("ended")
+        assert ended["text"].startswith(f"database.url: the database refuses us: {said}")
         assert not worker.events("ledger_away"), "it waited first"
         assert "Traceback" not in worker.log_text()
         assert "s3cret" not in worker.log_text()
