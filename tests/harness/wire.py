@@ -318,7 +318,7 @@ class Wire:
             read: list[Any] = []
 
             def at_the_end() -> bool:
-                read.extend(m for m in reader.consume(500, 0.2) if m.error() is None)
+                read.extend(m for m in reader.consume(10_000, 0.2) if m.error() is None)
                 where = reader.position([TopicPartition(p.topic, p.partition) for p in ends])
                 at = {Place(p.topic, p.partition): p.offset for p in where}
                 return all(at[place] >= end for place, end in ends.items())
