@@ -38,7 +38,7 @@ _CLIENT_SECRETS: Final = (
 """Properties of `kafka.client` that are secret."""
 SECRETS: Final = (*_LITERAL, *(("kafka", "client", name) for name in _CLIENT_SECRETS))
 """Paths of all secrets outside of accounts."""
-_LOGINS: Final = (("database", "url"), ("redis", "url"))
+_LOGINS: Final = (("database", "url"), ("redis", "url"), ("spark", "ledger_url"))
 """URLs that may hold a password."""
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
@@ -132,6 +132,26 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Time limit of one batch, repeats included."""
     ca_file: str = ""
     """A PEM file of authorities to trust beside the public ones."""
+
+
+class SparkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The jobs of `hongyan spark` (docs/spark.md)."""
+
+    master: str = "local[2]"
+    """Spark's master; empty: as spark-submit says."""
+    warehouse: str = "warehouse"
+    """Folder of the Delta tables, or a URL such as s3a://bucket/hongyan; a relative folder is beside
+    hongyan.toml."""
+    jars: list[str] = []
+    """Jar files, or Maven coordinates as GROUP:NAME:VERSION; none: the pinned ones, fetched once."""
+    ledger_url: str = ""
+    """A replica of the ledger for the jobs; empty: `database.url`."""
+    connections: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    """Most connections of one job to the ledger."""
+    open_days: Annotated[int, msgspec.Meta(ge=1, le=60)] = 3
+    """Newest days that each rebuild reads whole."""
+    properties: dict[str, str | int | float | bool] = {}
+    """Further Spark properties, such as "spark.driver.memory"."""
 
 
 class ReceiptsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -246,6 +266,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     templates: TemplatesSettings = TemplatesSettings()
     trace: TraceSettings = TraceSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    spark: SparkSettings = SparkSettings()
     recovery: RecoverySettings = RecoverySettings()
     receipts: ReceiptsSettings = ReceiptsSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()

@@ -40,8 +40,9 @@ class LedgerOutdated(LedgerError):
 class Claim(msgspec.Struct, gc=False):
     """One delivery to enter into the ledger, in the state that intake decided.
 
-    `event` is CLAIM for a delivery to send, else TTL_AT_INTAKE, DROP, PARK, HOLD or BEHIND. A row that
-    waits has its `next_at` at `delay_ms` after the database's now.
+    `event` is CLAIM for a delivery to send, else TTL_AT_INTAKE, DROP, PARK, HOLD or BEHIND; FOUND for one
+    that was lost and is to be sent. A row that waits has its `next_at` at `delay_ms` after the database's
+    now.
     """
 
     delivery: Delivery

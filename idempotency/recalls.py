@@ -84,6 +84,8 @@ class Covered(NamedTuple):
     """Normalised; empty where it cannot be opened."""
     taken_back: bool
     """Whether its provider took it back."""
+    created_at: int = 0
+    """Start of the row."""
 
 
 class Recalls(LedgerPart):
@@ -147,6 +149,7 @@ class Recalls(LedgerPart):
             policy_version=row.policy_version,
             receiver=self._receiver(row),
             taken_back=row.taken_back_at is not None,
+            created_at=row.created_at,
         )
 
     def _receiver(self, row: Any) -> str:

@@ -43,6 +43,7 @@ from idempotency.ledger import (
     LedgerUnavailable,
 )
 from idempotency.lookups import Queries
+from idempotency.lost.findings import LostFindings
 from idempotency.outcomes.lanes import AnnouncedLanes
 from idempotency.outcomes.outbox import Outbox
 from idempotency.partitions import ensure_partitions
@@ -156,6 +157,10 @@ class SqlLedger:
     def replays(self) -> Replays:
         """Returns the record of dead letters that were sent again."""
         return Replays(self.database, self._workers.clock)
+
+    def findings(self) -> LostFindings:
+        """Returns the lost deliveries that a Spark job found."""
+        return LostFindings(self.database, self._sealer, self._workers.clock)
 
     def alerting(self) -> AlertWindows:
         """Returns the alerts as processes count, report and post them."""

@@ -111,6 +111,11 @@ WITHOUT_ANSWER: Final = frozenset(
 _TIMEOUT: Final = "timeout"
 
 
+def provider_code(outcome: Outcome | None) -> str:
+    """Returns the provider's code; empty where it accepted the call or did not answer."""
+    return "" if end_without_answer(outcome) else getattr(outcome, "code", "")
+
+
 def end_without_answer(outcome: Outcome | None) -> str:
     """Returns the end of the call with that outcome, as a trace has it; empty for an answer."""
     code = getattr(outcome, "code", "")

@@ -59,6 +59,8 @@ UNKNOWN_ACCOUNT: Final = "unknown_account"
 TEMPLATE_UNKNOWN: Final = "template_unknown"
 TEMPLATE_FAILED: Final = "template_failed"
 NO_TEMPLATE: Final = "no_template"
+LOST: Final = "lost"
+"""A Spark job found it lost, and recovery entered it (recovery/lost/)."""
 DISCARDED: Final = "discarded"
 """A person ended it (recovery/operator_rules.py)."""
 

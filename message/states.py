@@ -34,6 +34,7 @@ class Event(StrEnum):
     PARK = "its template or account must be mended"
     HOLD = "quiet hours hold it"
     BEHIND = "an earlier one of its key is open"
+    FOUND = "found lost"
     ACCEPTED = "Accepted"
     QUEUED = "Accepted as a task"
     REJECTED = "Rejected"
@@ -72,6 +73,8 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     (None, _E.PARK): _S.PARKED,
     (None, _E.HOLD): _S.RETRY,
     (None, _E.BEHIND): _S.RETRY,
+    # A Spark job proved that no worker will ever read it (docs/spark.md).
+    (None, _E.FOUND): _S.RETRY,
     (_S.IN_FLIGHT, _E.ACCEPTED): _S.SENT,
     # The provider took a task, and names the receivers reached only when asked (reason `queued`).
     (_S.IN_FLIGHT, _E.QUEUED): _S.UNKNOWN,

@@ -22,6 +22,7 @@ from policy.schema import (
     RetryPolicy,
     SmtpPolicy,
     TraceLevel,
+    WhenLost,
 )
 from policy.toml_document import Place, TomlDocument
 from policy.validation import (
@@ -46,6 +47,7 @@ _CHOICES: Final[Mapping[Place, type[StrEnum]]] = {
     ("guarantee",): Guarantee,
     ("ordering",): Ordering,
     ("unknown",): InDoubt,
+    ("lost",): WhenLost,
     ("trace",): TraceLevel,
     ("quiet_hours", "action"): QuietAction,
     ("frequency", "scope"): Scope,

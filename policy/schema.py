@@ -37,6 +37,14 @@ class InDoubt(StrEnum):
     PARK = "park"
 
 
+class WhenLost(StrEnum):
+    """Handling of a delivery that was surely lost before any worker claimed it (docs/recovery.md#lost)."""
+
+    RESEND = "resend"
+    ASK = "ask"
+    """A person orders it by `hongyan lost resend`."""
+
+
 class TraceLevel(StrEnum):
     """Extent of a lane's trace."""
 
@@ -147,6 +155,10 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     retry: RetryPolicy = RetryPolicy()
     unknown: InDoubt | None = None
     """None: as the guarantee says."""
+    lost: WhenLost | None = None
+    """None: as the guarantee says."""
+    receipt_lag_ms: Positive = 24 * _HOUR_MS
+    """Time after SENT within which a receipt may come; a delivery without one is silent then."""
     quiet_hours: QuietHours = QuietHours()
     frequency: FrequencyCap = FrequencyCap()
     dedup: ContentDedup = ContentDedup()
@@ -161,6 +173,13 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if self.unknown is None:
             return self.guarantee is Guarantee.AT_LEAST_ONCE
         return self.unknown is InDoubt.RESEND
+
+    @property
+    def resends_lost(self) -> bool:
+        """Whether recovery itself sends a delivery that was surely lost; False: a person orders it."""
+        if self.lost is None:
+            return self.guarantee is Guarantee.AT_LEAST_ONCE
+        return self.lost is WhenLost.RESEND
 
     @property
     def queue_size(self) -> int:

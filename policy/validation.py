@@ -20,6 +20,7 @@ from policy.schema import (
     OutcomeTarget,
     SmtpPolicy,
     Weight,
+    WhenLost,
 )
 from policy.toml_document import Place
 
@@ -95,6 +96,13 @@ def _unfit(p: LanePolicy) -> Iterator[tuple[str, str]]:
     """Yields fields that do not fit the guarantee or other times."""
     if p.unknown is InDoubt.RESEND and p.guarantee is Guarantee.AT_MOST_ONCE:
         yield "unknown", 'cannot be "resend" where guarantee is "at_most_once"; park it'
+    if p.lost is WhenLost.RESEND and p.guarantee is Guarantee.BEST_EFFORT:
+        yield "lost", '"resend" needs the ledger, which guarantee "best_effort" does without'
+    if p.retention_days * _DAY_MS < p.receipt_lag_ms:
+        yield (
+            "receipt_lag_ms",
+            f"{p.receipt_lag_ms} is above retention_days {p.retention_days}: the row would be gone by then",
+        )
     if p.retention_days * _DAY_MS < p.max_ttl_ms:
         yield (
             "retention_days",

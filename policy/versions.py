@@ -6,12 +6,13 @@ Once the first is applied, the file alone changes nothing (docs/decisions/047-po
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from datetime import UTC, datetime
 from difflib import unified_diff
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, bindparam, text
 
 from backends.sql.database import Database
 from policy.loading import digest
@@ -27,6 +28,14 @@ INSERT INTO policy_versions (number, name, author, at, text, diff)
 SELECT :number, :name, :author, :at, :text, :diff
  WHERE (SELECT coalesce(max(number), 0) FROM policy_versions) = :base
 ON CONFLICT DO NOTHING""")
+_KEEP: Final = text("""
+INSERT INTO policy_texts (version, at, text) VALUES (:version, :at, :text) ON CONFLICT DO NOTHING""")
+_TEXTS: Final = text("""
+SELECT name AS version, text FROM policy_versions WHERE name IN :versions
+UNION ALL
+SELECT version, text FROM policy_texts WHERE version IN :versions""").bindparams(
+    bindparam("versions", expanding=True)
+)
 _MS: Final = 1_000
 _NOW: Final = text("SELECT hongyan_now()")
 
@@ -107,6 +116,22 @@ class Versions:
             if not connection.execute(_ADD, values).rowcount:
                 raise Overtaken(overtaken(self._newest(connection), base))
         return version
+
+    def keep(self, version: str, content: str) -> None:
+        """Puts the text of a policy without a number on record, once: a file's, or none for the built-in
+        defaults."""
+        with self._database.begin() as connection:
+            values = {"version": version, "at": self._now_ms(connection), "text": content}
+            connection.execute(_KEEP, values)
+
+    def texts(self, versions: Collection[str]) -> dict[str, str]:
+        """Returns the texts of these versions, as rows and events name them; unknown ones are left out.
+        An empty text is the built-in defaults."""
+        if not versions:
+            return {}
+        with self._database.begin() as connection:
+            found = connection.execute(_TEXTS, {"versions": list(versions)})
+            return {row.version: row.text for row in found}
 
     def _newest(self, connection: Connection) -> Version | None:
         row = connection.execute(_NEWER, {"known": 0}).one_or_none()

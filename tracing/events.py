@@ -7,18 +7,27 @@ from enum import StrEnum
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 
 class Stage(StrEnum):
     """The stages of a delivery in their usual order, then the unusual ones."""
 
+    ACCEPTED = "accepted"
+    """Kafka acknowledged the notification. Written by its producer: `hongyan send`, a copy, a replay."""
     CLAIMED = "claimed"
+    TAKEN = "taken"
+    """A recovery is about to send it (again): its call is on record."""
     ATTEMPTED = "attempted"
     """A call that another one followed under the same claim; the last one is on SETTLED."""
     SETTLED = "settled"
     RECEIPT = "receipt"
     """The provider reported the outcome."""
     # Unusual ones.
+    FOUND = "found"
+    """A Spark job found it lost, and recovery entered it into the ledger."""
+    RECALL_ASKED = "recall_asked"
+    """A person asked for its recall."""
     RECEIPT_CONTRADICTED = "receipt_contradicted"
     """The provider reported another outcome before, which stays."""
     EXPIRED = "expired"
@@ -55,10 +64,17 @@ class TraceEvent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     lane: str = ""
     receiver: str = ""
     """Masked."""
+    receiver_hash: str = ""
+    """HMAC-SHA256 in hex under `outcomes.hash_key` (message/outcome_event.py); empty without a key."""
+    template: str = ""
+    """Name of the notification's template; empty for inline content."""
     worker: str = ""
     attempt: int = 0
     state: str = ""
     reason: str | None = None
+    """A code of Hongyan's own."""
+    code: str = ""
+    """The provider's code for the last call or receipt; empty where it gave none."""
     detail: str | None = None
     """One sentence for people; no secret, no content."""
     account: str = ""
@@ -68,6 +84,8 @@ class TraceEvent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     policy_version: str = ""
     traceparent: str | None = None
     created_at: int = 0
+    """Creation of the notification. An event made from a ledger row alone has the start of the row, which
+    is later: the least of a delivery's events is right."""
     received_at: int = 0
     """Time at which the worker read the record from Kafka."""
     claimed_at: int = 0
@@ -79,6 +97,22 @@ class TraceEvent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """End of the provider call (on SETTLED and ATTEMPTED)."""
     call_end: str = ""
     """Kind of an end without an answer (message/outcomes.py `CallEnd`)."""
+
+
+def owner_death(decision: TraceEvent, *, owner: str, since: int, claimed_at: int) -> TraceEvent:
+    """Returns the event that a dead worker could not write, from the event of the decision on its call."""
+    return replace(
+        decision,
+        at=since,
+        stage=Stage.OWNER_DEAD,
+        worker=owner,
+        state="UNKNOWN",
+        reason=None,
+        code="",
+        detail="no outcome of its call was recorded",
+        provider_id=None,
+        claimed_at=claimed_at,
+    )
 
 
 class Recorder(Protocol):

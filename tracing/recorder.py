@@ -6,26 +6,29 @@ raises.
 
     Exception
      ├─ SinkAway      the batch may go through later: it is kept, and the sink opened again with back-off
-     └─ any other     the sink will not take this batch: dropped, and the sink opened again
+     ├─ SinkBroken    the sink took the batch and counted its losses; it is opened again
+     └─ any other     the sink took nothing of this batch: dropped, and the sink opened again
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 import structlog
 
+from tracing.drops import CLOSED, CLOSING, FULL, REFUSED, UNFINISHED
+from tracing.drops import Drops as Drops
 from tracing.events import TraceEvent
 
 log = structlog.get_logger(__name__)
 
 FLUSH_S: Final = 0.5
 BATCH: Final = 500
-_COMPLAIN_S: Final = 60.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 15.0
 _CLOSE_S = 5.0
 
@@ -34,43 +37,20 @@ class SinkAway(Exception):
     """The sink cannot write now; the text names the cause."""
 
 
+class SinkBroken(Exception):
+    """The sink took the batch and counted what it lost of it, but must be opened again."""
+
+
 class Sink(Protocol):
     """Writes batches somewhere. One thread opens, uses and closes it."""
 
     def write(self, events: Sequence[TraceEvent]) -> None:
-        """Writes the batch. Raises SinkAway where a repeat may help."""
+        """Writes the batch. Raises SinkAway where a repeat may help, SinkBroken after it took the batch;
+        after any other error nothing of the batch was taken."""
 
-    def close(self, timeout_s: float) -> None:
-        """Finishes writes under way, within the time; called once."""
-
-
-class Drops:
-    """Counts of lost events, by sink and reason; logged at most once a minute. Any thread."""
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, str]] = Counter()
-        self._said_at = float("-inf")
-        self._said: Counter[tuple[str, str]] = Counter()
-
-    def add(self, sink: str, reason: str, events: int) -> None:
-        """Counts lost events of one sink."""
-        with self._lock:
-            self._counts[sink, reason] += events
-            now = self._monotonic()
-            if now - self._said_at < _COMPLAIN_S:
-                return
-            self._said_at = now
-            fresh = self._counts - self._said
-            self._said = Counter(self._counts)
-        lost = {f"{sink}:{reason}": count for (sink, reason), count in fresh.items()}
-        log.warning("trace_events_dropped", **lost)
-
-    def counts(self) -> dict[tuple[str, str], int]:
-        """Returns the events lost since the start, by (sink, reason)."""
-        with self._lock:
-            return dict(self._counts)
+    def close(self, timeout_s: float, last: bool = False) -> None:
+        """Finishes writes under way, within the time; called once. `last`: no other sink follows, and each
+        event was written or counted."""
 
 
 OpenSink = Callable[[Drops], Sink]
@@ -134,10 +114,12 @@ class _SinkQueue:
         self._queue: deque[Sequence[TraceEvent]] = deque()
         self._held = 0  # events queued or in hand
         self._deadline: float | None = None  # `finish` sets it once: by then all must be written
+        self._abandoned = False  # `join` sets it: the time was over with a batch in hand
         # Written by `_run` and its steps alone, on our own thread.
         self._batch: list[TraceEvent] = []
         self._wait_s = _FIRST_WAIT_S
         self._failing = False
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name=f"trace-{name}", daemon=True)
         self._thread.start()
 
@@ -150,8 +132,11 @@ class _SinkQueue:
                 self._held += len(events)
                 if self._held >= BATCH:
                     self._changed.notify()
+            else:  # counted under the lock: the last record must not miss it
+                reason = FULL if self._deadline is None else CLOSED
+                self._drops.count(self._name, reason, len(events))
         if not fits:
-            self._drops.add(self._name, "full" if self._deadline is None else "closed", len(events))
+            self._drops.tell()
 
     def finish(self, deadline: float) -> None:
         """Ends the queue: takes nothing more, and writes until `deadline`."""
@@ -164,10 +149,12 @@ class _SinkQueue:
         """Waits for the end. Counts events not written by the deadline as lost."""
         self._thread.join(self._left_s())
         with self._changed:
-            lost, self._held = self._held, 0
-            self._queue.clear()
-        if lost:
-            self._drops.add(self._name, "closing", lost)
+            self._abandoned = self._thread.is_alive()
+            in_hand = min(len(self._batch), self._held) if self._abandoned else 0
+            self._drops.count(self._name, UNFINISHED, in_hand)
+            self._held -= in_hand
+            self._count_left()
+        self._drops.tell()
 
     def _run(self) -> None:
         while not self._over():
@@ -175,14 +162,28 @@ class _SinkQueue:
                 self._serve()
             except Exception as exc:  # after any error the sink is opened again
                 self._failed(exc)
+        if not self._ended and self._left_s() > 0:
+            with suppress(Exception):  # all is written or counted: a sink that fails loses nothing
+                self._serve()
 
     def _serve(self) -> None:
         sink = self._open(self._drops)
         try:
             while self._take():
                 self._write(sink)
+            self._ended = self._count_left()
         finally:
-            sink.close(min(self._left_s(), _CLOSE_S))
+            sink.close(min(self._left_s(), _CLOSE_S), self._ended)
+
+    def _count_left(self) -> bool:
+        """Counts unwritten events as lost: the time is over. Returns False if `join` gave up before, with a
+        batch in hand."""
+        with self._changed:
+            lost, self._held = self._held, 0
+            self._queue.clear()
+            if lost:
+                self._drops.count(self._name, CLOSING, lost)
+            return not self._abandoned
 
     def _take(self) -> bool:
         """Waits for a batch. Returns False if none will come."""
@@ -203,8 +204,11 @@ class _SinkQueue:
             sink.write(self._batch)
         except SinkAway:
             raise
+        except SinkBroken:
+            self._forget()
+            raise
         except Exception:  # any other error: the sink will never take this batch
-            self._drops.add(self._name, "refused", len(self._batch))
+            self._drops.add(self._name, REFUSED, len(self._batch))
             self._forget()
             raise
         self._forget()
@@ -215,12 +219,12 @@ class _SinkQueue:
     def _forget(self) -> None:
         with self._changed:
             self._held = max(0, self._held - len(self._batch))
-        self._batch = []
+            self._batch = []
 
     def _failed(self, exc: Exception) -> None:
         """Logs the first failure, then waits, longer each time; only briefly after `finish`."""
         if not self._failing:
-            expected = isinstance(exc, SinkAway)
+            expected = isinstance(exc, SinkAway | SinkBroken)
             log.warning(
                 "trace_sink_failed",
                 sink=self._name,

@@ -1,40 +1,21 @@
-"""The story of one message: the ledger's rows and the trace's events, merged."""
+"""The moments of one delivery, from its ledger row and its events; tracing/stories.py collects both."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from sqlalchemy import bindparam, text
 
-from backends.sql.database import Database
-from message.envelope import MAX_RECEIVERS
 from tracing.events import Stage, TraceEvent
-from tracing.rows import events_in
 
-MAX_MESSAGES: Final = 50
-"""A biz_id may have many messages; the newest so many are shown unless more are asked for."""
-
-_COLUMNS: Final = (
-    "delivery_key, message_id, biz_id, lane, state, reason, attempt, owner, provider_id,"
-    " created_at, updated_at, next_at, expires_at, policy_version, resend_of, account"
-)
-COPIES: Final = """
-SELECT resend_of, message_id FROM hongyan_deliveries
- WHERE resend_of IN :messages
- GROUP BY resend_of, message_id
- ORDER BY min(created_at), message_id"""
 _OWNER_DEAD: Final = "owner_dead"
 _OPEN: Final = frozenset({"IN_FLIGHT", "UNKNOWN"})
 _BEGINNINGS: Final = frozenset({"claimed", "expired", "behind"})
-_BIZ: Final = "biz_id"
-_BY: Final = ("message_id", "delivery_key", _BIZ)
-_MESSAGES: Final = """
-SELECT count(DISTINCT message_id) AS messages FROM hongyan_deliveries
- WHERE biz_id = :name AND created_at >= :since"""
-_ORDER: Final = {stage: place for place, stage in enumerate(Stage)}
+_ORDER: Final = {
+    stage: place for place, stage in enumerate(Stage, -list(Stage).index(Stage.CLAIMED))
+} | {Stage.ACCEPTED: -3}
+"""Of moments in the same millisecond; a mark has the place of its stage, or one before it."""
 
 
 class LedgerRow(msgspec.Struct, kw_only=True):
@@ -58,6 +39,25 @@ class LedgerRow(msgspec.Struct, kw_only=True):
     account: str | None = None
 
 
+class RebuiltDelivery(msgspec.Struct, kw_only=True):
+    """One row of the warehouse's table `deliveries`, as far as a story needs it."""
+
+    delivery_key: str
+    message_id: str
+    biz_id: str | None = None
+    lane: str = ""
+    template: str = ""
+    receiver: str = ""
+    receiver_hash: str = ""
+    origin: str | None = None
+    resend_of: str | None = None
+    created_at: int = 0
+    appended_at: int = 0
+    state: str = ""
+    missing: list[str] = []
+    timeline: list[TraceEvent] = []
+
+
 class Moment(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One thing that happened; `at` is epoch milliseconds."""
 
@@ -77,12 +77,21 @@ class Moment(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class DeliveryStory(msgspec.Struct, kw_only=True):
-    """One receiver's part. `row` None: the lane keeps no ledger, or the row was archived."""
+    """One receiver's part. `row` None: the lane keeps no ledger, or nobody has the row any more."""
 
     delivery_key: str
     receiver: str
     row: LedgerRow | None
     moments: list[Moment]
+    sources: list[str] = []
+    """Where its parts are: `ledger`, `trace`, the archive's table or file, `rebuilt`."""
+    template: str = ""
+    state: str = ""
+    """By the rebuilt trace, where there is no row."""
+    missing: list[str] = []
+    """Stages that must have been and are not in the rebuilt trace, as `STAGE:CAUSE`."""
+    rebuilt_until: int | None = None
+    """Epoch milliseconds by the broker up to which the rebuilt part was read; None without that part."""
 
 
 class Story(msgspec.Struct, kw_only=True):
@@ -98,108 +107,7 @@ class Story(msgspec.Struct, kw_only=True):
     """Messages that are copies of this one, oldest first."""
 
 
-def find(
-    database: Database, name: str, *, since: int = 0, limit: int = MAX_MESSAGES
-) -> list[Story]:
-    """Returns the stories of a message id, a delivery key, a biz_id, or a record's place in Kafka.
-
-    Of a biz_id: the newest `limit` messages made since then (epoch milliseconds). Empty where neither the
-    ledger nor the trace knows the name. Raises SqlError.
-    """
-    rows = _rows(database, name, since, limit)
-    messages = list(dict.fromkeys(row.message_id for row in rows)) or [name]
-    if rows and rows[0].delivery_key == name:
-        rows = _by(database, "message_id", rows[0].message_id, 0, 1)
-    events = _events(database, messages)
-    copies = _copies(database, messages)
-    stories = [_story(message, rows, events, copies.get(message, [])) for message in messages]
-    return [story for story in stories if story.deliveries]
-
-
-def messages_of(database: Database, biz_id: str, since: int = 0) -> int:
-    """Returns how many messages with this biz_id the ledger has since then. Raises SqlError."""
-    (row,) = _all(database, _MESSAGES, {"name": biz_id, "since": since})
-    return int(row["messages"])
-
-
-def _rows(database: Database, name: str, since: int, limit: int) -> list[LedgerRow]:
-    """Returns the ledger's rows of a message id, else of a delivery key, else of a biz_id."""
-    for column in _BY:
-        if rows := _by(database, column, name, since if column == _BIZ else 0, limit):
-            return rows
-    return []
-
-
-def _by(database: Database, column: str, name: str, since: int, limit: int) -> list[LedgerRow]:
-    query = (
-        f"SELECT {_COLUMNS} FROM hongyan_deliveries WHERE {column} = :name"  # noqa: S608 - ours
-        " AND created_at >= :since ORDER BY created_at DESC, delivery_key LIMIT :limit"
-    )
-    values = {"name": name, "since": since, "limit": limit * MAX_RECEIVERS}
-    rows = [msgspec.convert(dict(row), LedgerRow) for row in _all(database, query, values)]
-    newest = set(islice(dict.fromkeys(row.message_id for row in rows), limit))
-    return [row for row in rows if row.message_id in newest]
-
-
-def _events(database: Database, messages: Sequence[str]) -> list[TraceEvent]:
-    query = "SELECT events FROM trace_events WHERE message_id IN :messages ORDER BY at"
-    found = _all(database, query, {"messages": list(messages)}, expanding="messages")
-    return events_in(row["events"] for row in found)
-
-
-def _copies(database: Database, messages: Sequence[str]) -> dict[str, list[str]]:
-    """Returns message to its copies, by the partial index on `resend_of`."""
-    found = _all(database, COPIES, {"messages": list(messages)}, expanding="messages")
-    copies: dict[str, list[str]] = {}
-    for row in found:
-        copies.setdefault(row["resend_of"], []).append(row["message_id"])
-    return copies
-
-
-def _all(
-    database: Database, query: str, values: dict[str, Any], expanding: str | None = None
-) -> Sequence[Any]:
-    statement = text(query)
-    if expanding:
-        statement = statement.bindparams(bindparam(expanding, expanding=True))
-    with database.errors(), database.engine.connect() as connection:
-        return connection.execute(statement, values).mappings().all()
-
-
-def _story(
-    message: str,
-    rows: Sequence[LedgerRow],
-    events: Sequence[TraceEvent],
-    copies: Sequence[str],
-) -> Story:
-    mine = [r for r in rows if r.message_id == message]
-    traced = [e for e in events if (e.message_id or e.origin) == message]
-    keys = dict.fromkeys([*(r.delivery_key for r in mine), *(e.delivery_key for e in traced)])
-    by_key = {row.delivery_key: row for row in mine}
-    parts: list[LedgerRow | TraceEvent] = [*mine, *traced]
-    return Story(
-        message_id=message,
-        biz_id=next((part.biz_id for part in parts if part.biz_id), None),
-        lane=next((part.lane for part in parts if part.lane), ""),
-        deliveries=[
-            _delivery(key, by_key.get(key), [e for e in traced if e.delivery_key == key])
-            for key in keys
-        ],
-        copy_of=next((row.resend_of for row in mine if row.resend_of), None),
-        copies=list(copies),
-    )
-
-
-def _delivery(key: str, row: LedgerRow | None, events: Sequence[TraceEvent]) -> DeliveryStory:
-    return DeliveryStory(
-        delivery_key=key,
-        receiver=next((e.receiver for e in events if e.receiver), ""),
-        row=row,
-        moments=_with_row(moments(events), row),
-    )
-
-
-def _with_row(traced: list[Moment], row: LedgerRow | None) -> list[Moment]:
+def with_row(traced: list[Moment], row: LedgerRow | None) -> list[Moment]:
     """Adds moments that only the row has: a claim without a later event, and its worker's death."""
     if row is None or not row.attempt:
         return traced
@@ -244,7 +152,7 @@ def moments(events: Sequence[TraceEvent]) -> list[Moment]:
     found: list[tuple[int, int, Moment]] = []
     created = min((e.created_at for e in events if e.created_at), default=0)
     if created:
-        found.append((created, -3, Moment(at=created, what="created")))
+        found.append((created, -4, Moment(at=created, what="created")))
     for event in events:
         # Several events may carry the same mark.
         found += [mark for mark in _marks(event) if mark not in found]

@@ -107,14 +107,13 @@ def consumer(
     assignor: str | None = None,
     on_commit: OnCommit | None = None,
     on_error: OnError | None = None,
-    quiet: bool = False,
 ) -> Consumer:
     """Returns a group member, not yet subscribed. One thread owns it and runs its callbacks inside poll.
-    Polled messages report fatal errors; the log does not. `quiet` logs nothing."""
+    Polled messages report fatal errors; the log does not."""
     config = consumer_config(settings, protocol, client_id, assignor)
     if on_commit is not None:
         config["on_commit"] = on_commit
-    return _client(Consumer, config, on_error, quiet=quiet, fatal=False)
+    return _client(Consumer, config, on_error, fatal=False)
 
 
 def offset_reader(settings: KafkaSettings) -> Consumer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from typing import Final
 
@@ -28,6 +28,10 @@ _POLL_S: Final = 0.5
 _SILENCE_S: Final = 15.0
 """Time without a message, while some are missing, after which the broker counts as away."""
 _BATCH: Final = 500
+_NEAR: Final = 500
+"""Records between two wanted ones that are read rather than sought over."""
+Place = tuple[str, int, int]
+"""Topic, partition and offset."""
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _NOT_THERE: Final = (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART)  # noqa: SLF001 - its name
@@ -66,20 +70,71 @@ def record_at(settings: KafkaSettings, topic: str, partition: int, offset: int) 
         return next((record for record in records if record.offset() == offset), None)
 
 
+def records_at(settings: KafkaSettings, places: Iterable[Place]) -> dict[Place, Message]:
+    """Returns the records at those places, without places that hold none (any more). Reads over what lies
+    between two places that are near. Raises KafkaUnavailable."""
+    alone = msgspec.structs.replace(
+        settings, group_id=f"{settings.group_id}-reader", group_instance_id=""
+    )
+    wanted = set(places)
+    found: dict[Place, Message] = {}
+    if not wanted:
+        return found
+    with closing(consumer(alone, protocol="classic")) as reader:
+        for topic in sorted({place[0] for place in wanted}):
+            for record in _picked(reader, topic, wanted):
+                place = (topic, record.partition(), record.offset())
+                if place in wanted:
+                    found[place] = record
+    return found
+
+
+def _picked(reader: Consumer, topic: str, wanted: Collection[Place]) -> Iterator[Message]:
+    """Yields the records of these places, and others near them; each round reads one run of each
+    partition."""
+    try:
+        bounds = _bounds(reader, topic, 0)
+        runs = {
+            partition: _runs(
+                sorted(o for t, p, o in wanted if (t, p) == (topic, partition)), *of_log
+            )
+            for partition, of_log in bounds.items()
+        }
+        while any(runs.values()):
+            round_ = {p: some.pop(0) for p, some in runs.items() if some}
+            reader.assign([TopicPartition(topic, p, first) for p, (first, _) in round_.items()])
+            yield from _until(reader, topic, {p: last + 1 for p, (_, last) in round_.items()})
+    except KafkaException as exc:
+        raise KafkaUnavailable(f"{topic} cannot be read ({exc.args[0].str()})") from exc
+
+
+def _runs(offsets: Iterable[int], low: int, high: int) -> list[tuple[int, int]]:
+    """Returns the first and last of each run of near offsets that the log still holds."""
+    runs: list[tuple[int, int]] = []
+    for offset in offsets:
+        if not low <= offset < high:
+            continue
+        if runs and offset - runs[-1][1] <= _NEAR:
+            runs[-1] = runs[-1][0], offset
+        else:
+            runs.append((offset, offset))
+    return runs
+
+
 def log_bounds(
-    client: AdminClient, places: Iterable[tuple[str, int]]
+    client: AdminClient, places: Iterable[tuple[str, int]], ask_s: float = _ASK_S
 ) -> dict[tuple[str, int], tuple[int, int]]:
     """Returns the first offset and the end of each existing partition. Raises KafkaUnavailable."""
     wanted = [TopicPartition(topic, partition) for topic, partition in places]
-    first = _listed(client, wanted, _EARLIEST)
-    ends = _listed(client, wanted, _LATEST)
+    first = _listed(client, wanted, _EARLIEST, ask_s)
+    ends = _listed(client, wanted, _LATEST, ask_s)
     return {place: (first[place], ends[place]) for place in first.keys() & ends.keys()}
 
 
 def _listed(
-    client: AdminClient, wanted: list[TopicPartition], spec: OffsetSpec
+    client: AdminClient, wanted: list[TopicPartition], spec: OffsetSpec, ask_s: float
 ) -> dict[tuple[str, int], int]:
-    asked = client.list_offsets(dict.fromkeys(wanted, spec), request_timeout=_ASK_S)
+    asked = client.list_offsets(dict.fromkeys(wanted, spec), request_timeout=ask_s)
     found = {}
     for place, answer in asked.items():
         try:
@@ -111,7 +166,9 @@ def _bounds(reader: Consumer, topic: str, since_ms: int) -> dict[int, tuple[int,
     """Returns, by partition, the first offset wanted and the end."""
     metadata = reader.list_topics(topic, timeout=_ASK_S).topics[topic]
     if metadata.error is not None:
-        return {}
+        if metadata.error.code() in _NOT_THERE:
+            return {}
+        raise KafkaException(metadata.error)  # a leader is being elected, or we may not read it
     bounds = {}
     for partition in metadata.partitions:
         place = TopicPartition(topic, partition)

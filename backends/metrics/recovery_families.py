@@ -96,6 +96,14 @@ OUTCOMES_GIVEN_UP: Final = _counter(
     "target",
     watch="any rise: the business never gets them",
 )
+LOST_DECIDED: Final = _counter(
+    "lost_decided",
+    "Decisions of recovery about deliveries that a Spark job found lost.",
+    "lane",
+    "cause",
+    "status",
+    watch="any rise of RESENT or EXPIRED: find out why they were lost",
+)
 
 FAMILIES: Final = tuple(one for one in list(vars().values()) if isinstance(one, families.Family))
 """All of the above, in their order."""

@@ -84,6 +84,16 @@ OUTCOMES_OLDEST_SECONDS: Final = gauge(
     by=_SENDERS,
     watch="above 60",
 )
+LOST_FINDINGS: Final = gauge(
+    "lost_findings",
+    "Deliveries found lost: undecided ones, and those of the last `alerts.window_s` that were sent again or"
+    " came too late; counted up to 10,000. One process of the fleet shows it.",
+    "lane",
+    "cause",
+    "status",
+    by=_SENDERS,
+    watch="above 0; ASKED waits for a person",
+)
 TRACE_DROPPED: Final = counter(
     "trace_dropped",
     "Trace events lost.",
@@ -150,6 +160,7 @@ FAMILIES: Final = (
     OVERDUE_SECONDS,
     OUTCOMES_WAITING,
     OUTCOMES_OLDEST_SECONDS,
+    LOST_FINDINGS,
     TRACE_DROPPED,
     BUILD_INFO,
     *PROCESS,

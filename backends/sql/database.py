@@ -98,11 +98,13 @@ class Database:
         self.url = url
         self.is_postgres = url.get_backend_name() == "postgresql"
         self._generation = 0  # `_reraise` of any thread adds to it; a race renews twice
+        self._closed = False  # written by `close` alone
         self.engine = (
             _postgres(url, hot, pool_size) if self.is_postgres else _sqlite(url, pool_size)
         )
         event.listen(self.engine, "connect", self._stamp)
         event.listen(self.engine, "checkout", self._check)
+        event.listen(self.engine, "checkin", self._close_late)
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
@@ -138,7 +140,8 @@ class Database:
             self._reraise(exc)
 
     def close(self) -> None:
-        """Closes the pool's idle connections; idempotent."""
+        """Closes the pool's idle connections, and those in use when they come back; idempotent."""
+        self._closed = True
         self.engine.dispose()
 
     def _reraise(self, exc: BaseException) -> None:
@@ -155,6 +158,10 @@ class Database:
     def _check(self, _connection: object, record: Any, _proxy: object) -> None:
         if record.info["generation"] != self._generation:
             raise sa.DisconnectionError  # the pool's word for "make a new one"
+
+    def _close_late(self, _connection: object, record: Any) -> None:
+        if self._closed:
+            record.invalidate()
 
 
 def _postgres(url: URL, hot: bool, pool_size: int) -> Engine:

@@ -1,1 +1,1 @@
-"""Days that left the ledger: the contract, both databases, looking a delivery up."""
+"""Days that left the ledger: the contract, both databases, looking up a delivery and its history."""

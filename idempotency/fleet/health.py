@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import text
 
+from idempotency.lost.findings import FindingCount, counted
 from idempotency.outcomes.outbox import OutcomesWaiting, outcomes_waiting
 from idempotency.transactions import LedgerPart
 
@@ -81,6 +82,12 @@ class FleetHealth(LedgerPart):
         """Returns the outcome events that are not published, by target."""
         with self._begin() as (connection, now):
             return outcomes_waiting(connection, now)
+
+    def findings(self, within_ms: int) -> list[FindingCount]:
+        """Returns the numbers of deliveries found lost that are undecided, or were found in the last
+        `within_ms` and entered."""
+        with self._begin() as (connection, now):
+            return counted(connection, now - within_ms)
 
     def overdue(self, lanes: Sequence[str]) -> list[Overdue]:
         """Returns the waits of each lane's oldest rows that recovery should have taken. Rows that a worker

@@ -110,6 +110,13 @@ class CandidateRow(NamedTuple):
     lane: str
     attempt: int
     ordering_key: str | None = None
+    created_at: int = 0
+    policy_version: str = ""
+    reason: str | None = None
+    owner: str = ""
+    updated_at: int = 0
+    called_at: int | None = None
+    last_called_at: int | None = None
 
 
 class ReceiptVerdict(NamedTuple):

@@ -25,7 +25,8 @@ _FORGET: Final = 5_000
 """Receipts deleted in one statement."""
 _ROW: Final = (
     "d.delivery_key, d.day, d.state, d.version, d.provider_id, d.call_key, d.account, d.receiver,"
-    " d.message_id, d.biz_id, d.lane, d.attempt, d.ordering_key"
+    " d.message_id, d.biz_id, d.lane, d.attempt, d.ordering_key,"
+    " d.created_at, d.policy_version, d.reason, d.owner, d.updated_at, d.called_at, d.last_called_at"
 )
 # In StoredReceipt's order.
 _KEPT: Final = "account, provider_id, call_key, receivers, state, code, at, received_at"

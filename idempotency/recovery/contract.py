@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from idempotency.bounds import is_usable
-from idempotency.claims.rows import GIVEN_BACK, RECALLED
+from idempotency.claims.rows import GIVEN_BACK, OWNER_DEAD, RECALLED
 from message.delivery import Delivery
 from message.keys import KEY_LENGTH
 from message.states import Event, State
@@ -58,6 +58,25 @@ class DueDelivery(NamedTuple):
     """Digest of that call's body, where the provider dedups by it; else empty."""
 
 
+class OwnerDeath(NamedTuple):
+    """The death of the process that had a row IN_FLIGHT; times in epoch milliseconds."""
+
+    owner: str
+    since: int
+    """Time at which the row became UNKNOWN."""
+    claimed_at: int
+    """Start of the last call in doubt."""
+
+
+def owner_death_of(row: Any, state: str) -> OwnerDeath | None:
+    """Returns the death that a row in `state` tells of; None for any other row. Reads reason, owner,
+    updated_at, called_at, last_called_at and created_at."""
+    if state != State.UNKNOWN or row.reason != OWNER_DEAD:
+        return None
+    called_at = max(row.called_at or 0, row.last_called_at or 0) or row.created_at
+    return OwnerDeath(row.owner, row.updated_at, called_at)
+
+
 class Ended(NamedTuple):
     """A row that was due and will not be sent."""
 
@@ -73,6 +92,10 @@ class Ended(NamedTuple):
     """Of its last call, as are the two below."""
     account: str = ""
     policy_version: str = ""
+    created_at: int = 0
+    """Start of the row."""
+    death: OwnerDeath | None = None
+    """Of the process that made its last call, if the row was in doubt about it."""
 
 
 class TakeResult(NamedTuple):

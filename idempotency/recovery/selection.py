@@ -15,6 +15,7 @@ import msgspec
 from sqlalchemy import text
 
 from idempotency.error_mapping import errors
+from idempotency.recovery.contract import OwnerDeath, owner_death_of
 from idempotency.recovery.statements import RECALLED_ROW
 from idempotency.transactions import LedgerPart
 from message.states import State, state_of
@@ -31,7 +32,7 @@ OPEN: Final = (State.RETRY, State.UNKNOWN, State.IN_FLIGHT)
 _COLUMNS: Final = f"""
 d.delivery_key AS key, d.day, d.version, d.state, d.reason, d.lane, d.message_id, d.biz_id,
 d.expires_at, d.created_at, d.updated_at, d.next_at, d.attempt, d.account, d.policy_version,
-d.called_at, {RECALLED_ROW} AS recalled"""
+d.called_at, d.last_called_at, d.owner, {RECALLED_ROW} AS recalled"""
 _BY_NAME: Final = """
 SELECT {columns} FROM deliveries AS d WHERE d.{column} = :name
  ORDER BY d.created_at, d.delivery_key LIMIT :limit"""
@@ -89,6 +90,8 @@ class Pick(NamedTuple):
     """A recall covers it: it would end again at once."""
     doubted: bool
     """An earlier call of it may have sent it."""
+    death: OwnerDeath | None = None
+    """Of the process that made its last call, if the row is in doubt about it."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -206,8 +209,10 @@ def _more(wanted: Wanted) -> list[str]:
 
 def _pick(row: Any) -> Pick:
     fields = row._asdict()
-    doubted = fields.pop("called_at") is not None
+    for name in ("called_at", "last_called_at", "owner"):
+        del fields[name]
     return Pick(
         **fields | {"state": state_of(row.state, row.key), "recalled": bool(row.recalled)},
-        doubted=doubted,
+        doubted=row.called_at is not None,
+        death=owner_death_of(row, row.state),
     )

@@ -38,6 +38,7 @@ from idempotency.recovery.contract import (
     UnknownDelivery,
     call_key_of,
     judge,
+    owner_death_of,
 )
 from idempotency.transactions import Clock
 from message.delivery import Delivery, Origin
@@ -457,7 +458,8 @@ def _ended(end: Ending) -> Ended:
     row, verdict = end.row, end.verdict
     place = (row.delivery_key, row.message_id, row.lane)
     last = (row.biz_id, row.attempt, row.account or "", row.policy_version)
-    return Ended(*place, verdict.state, verdict.reason or "", end.doubted, *last)
+    told = Ended(*place, verdict.state, verdict.reason or "", end.doubted, *last)
+    return told._replace(created_at=row.created_at, death=owner_death_of(row, end.source))
 
 
 def _moved(move: Transition, target: State) -> dict[str, Any]:

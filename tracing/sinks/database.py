@@ -17,8 +17,9 @@ import structlog
 from backends.settings import Settings
 from backends.sql.database import Database, database_url
 from backends.sql.errors import SqlError
+from tracing.drops import Drops
 from tracing.events import TraceEvent
-from tracing.recorder import Drops, Sink, SinkAway
+from tracing.recorder import Sink, SinkAway
 from tracing.rows import Row, copy_text, rows_of
 
 log = structlog.get_logger(__name__)
@@ -58,7 +59,7 @@ class DatabaseSink:
             else:
                 _insert(connection, rows)
 
-    def close(self, timeout_s: float) -> None:
+    def close(self, timeout_s: float, last: bool = False) -> None:
         """Gives the connection back; nothing is under way between two writes."""
         self._database.close()
 

@@ -19,8 +19,9 @@ from opentelemetry.util.re import parse_env_headers
 from requests.adapters import HTTPAdapter
 
 from backends.settings import Settings, TelemetrySettings
+from tracing.drops import Drops
 from tracing.events import TraceEvent
-from tracing.recorder import Drops, Sink, SinkAway
+from tracing.recorder import Sink, SinkAway
 from tracing.spans import SpanMaker
 
 PATH: Final = "/v1/traces"
@@ -63,7 +64,7 @@ class OtlpSink:
         self._exporter.export(spans)
         self._session.check()
 
-    def close(self, timeout_s: float) -> None:
+    def close(self, timeout_s: float, last: bool = False) -> None:
         """Closes the connection; nothing is under way between two writes."""
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
 

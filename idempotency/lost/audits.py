@@ -1,0 +1,84 @@
+"""Audits of the trace per lane and hour (docs/spark.md), and double sends, as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, text
+
+from idempotency.transactions import LedgerPart
+
+_REPLACE: Final = text("""
+INSERT INTO trace_audits (hour, lane, counts, unexplained, run_id)
+VALUES (:hour, :lane, :counts, :unexplained, :run_id)
+ON CONFLICT (hour, lane) DO UPDATE
+   SET counts = excluded.counts, unexplained = excluded.unexplained, run_id = excluded.run_id""")
+_SINCE: Final = text("""
+SELECT hour, lane, counts, unexplained, run_id FROM trace_audits
+ WHERE hour >= :since ORDER BY hour, lane""")
+_DOUBLES: Final = text("""
+SELECT delivery_key, lane, at, attempts FROM trace_doubles
+ WHERE at >= :since ORDER BY at DESC, delivery_key LIMIT :limit""")
+
+
+class Audit(NamedTuple):
+    """One lane and hour. `hour` is its start, epoch milliseconds."""
+
+    hour: int
+    lane: str
+    counts: dict[str, Any]
+    """Counts by source, and their explained differences (spark_jobs/audit/balance.py)."""
+    unexplained: int
+    run_id: int = 0
+
+
+class StoredDouble(NamedTuple):
+    """One delivery that a provider accepted twice."""
+
+    delivery_key: str
+    lane: str
+    at: int
+    attempts: list[dict[str, Any]]
+
+
+class Audits(LedgerPart):
+    """Every method is one transaction and raises LedgerError."""
+
+    def since(self, hour: int) -> list[Audit]:
+        """Returns the audits from that hour on, in order."""
+        with self._begin() as (connection, _now):
+            rows = connection.execute(_SINCE, {"since": hour}).all()
+        return [
+            Audit(row.hour, row.lane, _decoded(row.counts), row.unexplained, row.run_id)
+            for row in rows
+        ]
+
+    def doubles(self, since: int, limit: int) -> list[StoredDouble]:
+        """Returns the newest double sends since then (epoch milliseconds)."""
+        with self._begin() as (connection, _now):
+            rows = connection.execute(_DOUBLES, {"since": since, "limit": limit}).all()
+        return [
+            StoredDouble(row.delivery_key, row.lane, row.at, _decoded(row.attempts)) for row in rows
+        ]
+
+
+def put_audits(connection: Connection, run_id: int, audits: Sequence[Audit]) -> None:
+    """Writes audits in the caller's transaction; a lane's hour replaces its earlier one."""
+    rows = [
+        {
+            "hour": one.hour,
+            "lane": one.lane,
+            "counts": msgspec.json.encode(one.counts).decode(),
+            "unexplained": one.unexplained,
+            "run_id": run_id,
+        }
+        for one in audits
+    ]
+    if rows:
+        connection.execute(_REPLACE, rows)
+
+
+def _decoded(stored: str) -> Any:
+    return msgspec.json.decode(stored)
