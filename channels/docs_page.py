@@ -122,7 +122,7 @@ def _facts(adapter: Channel) -> Iterator[tuple[str, str]]:
 def _reaches(adapter: Channel) -> str:
     if adapter.reach.group is not None:
         return "the one group that its account names: receiver `group:NAME`"
-    return "whoever is named" if adapter.channel in ("*", "webhook") else str(adapter.reach)
+    return "any receiver" if adapter.channel in ("*", "webhook") else str(adapter.reach)
 
 
 def _token(adapter: Channel) -> str:

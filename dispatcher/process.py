@@ -108,14 +108,14 @@ def open_worker(
     stack.callback(ledger.close)
     versions = Versions(ledger.database)
     now = outage.until_available("start", lambda: in_force_at_start(settings, versions))
-    recorder = open_recorder(settings, spans=True)
+    name = settings.worker.id or socket.gethostname()
+    recorder = open_recorder(settings, name, spans=True)
     stack.callback(recorder.close)
     transport = TransportRouter()
     stack.callback(transport.close)
     tokens = open_tokens(settings, transport)
     stack.callback(tokens.close)
     metrics = Metrics()
-    name = settings.worker.id or socket.gethostname()
     alerts = open_desk(AlertNotifier, settings, metrics.registry, ledger, transport, name)
     parts = OpenedBackends(
         ledger=ledger,

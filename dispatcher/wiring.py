@@ -68,6 +68,7 @@ from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
 from sending.template_renderer import rendered
 from tracing.events import Recorder
+from tracing.masks import hasher
 from tracing.metrics import show_drops
 
 log = structlog.get_logger(__name__)
@@ -220,7 +221,12 @@ def _core(
         metrics=metrics,
         outage=Outage(),
         report=WorkerTelemetry(
-            parts.recorder, metrics, clock=clock, worker=name, alert=parts.alerts.raise_
+            parts.recorder,
+            metrics,
+            clock=clock,
+            worker=name,
+            alert=parts.alerts.raise_,
+            hash_receiver=hasher(settings.outcomes.hash_key),
         ),
         send_limits=open_quotas(
             settings, policy, routes, parts.ledger, identity, clock, parts.stack

@@ -12,10 +12,11 @@ import structlog
 from idempotency.ledger import LedgerError
 from idempotency.receipts.rules import ApplyResult, ReceiptVerdict
 from idempotency.receipts.store import Receipts
+from idempotency.recovery.contract import owner_death_of
 from message.states import State
 from receipts.metrics import ReceiptMetrics
-from tracing.events import Recorder, Stage, TraceEvent
-from tracing.masks import mask
+from tracing.events import Recorder, Stage, TraceEvent, owner_death
+from tracing.masks import HashReceiver, mask, no_hash
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +41,10 @@ class Matcher:
         every_s: float,
         keep_days: int,
         monotonic: Callable[[], float] = time.monotonic,
+        worker: str = "",
+        hash_receiver: HashReceiver = no_hash,
     ) -> None:
+        """`worker` names this process in the trace; `hash_receiver` is `tracing.masks.hasher`'s."""
         self.beat = monotonic()
         """Time of the loop's last pass, written by `run_once` and `_pass`; for the health page."""
         self.away = ""
@@ -51,6 +55,8 @@ class Matcher:
         self._every_s = every_s
         self._keep_ms = keep_days * _DAY_MS
         self._monotonic = monotonic
+        self._worker = worker
+        self._hash_receiver = hash_receiver
         self._forget_at = monotonic()
         self._wake = threading.Event()
         self._stopping = False
@@ -105,7 +111,7 @@ class Matcher:
         done = self._receipts.match()
         self.beat = self._monotonic()
         self._metrics.judged(done.verdicts)
-        self._recorder.record([event for v in done.verdicts for event in _events(v)])
+        self._recorder.record([event for v in done.verdicts for event in self._events(v)])
         _tell(done.verdicts)
         return done.more
 
@@ -120,6 +126,36 @@ class Matcher:
                 break
         self._forget_at = self._monotonic() + _FORGET_S
 
+    def _events(self, verdict: ReceiptVerdict) -> list[TraceEvent]:
+        """Returns the events of one receipt: its own, after that of a death on which it decides. None for a
+        repeat or for a receipt that waits."""
+        row, receipt, applied = verdict.row, verdict.receipt, verdict.applied
+        if row is None or applied is None or applied not in _STAGES:
+            return []
+        channel, receiver = row.lane.partition(".")[0], verdict.receiver
+        event = TraceEvent(
+            at=receipt.received_at,
+            stage=_STAGES[applied],
+            message_id=row.message_id,
+            delivery_key=row.key,
+            biz_id=row.biz_id,
+            lane=row.lane,
+            receiver=mask(channel, receiver) if receiver else "",
+            receiver_hash=self._hash_receiver(channel, receiver) if receiver else "",
+            worker=self._worker,
+            attempt=row.attempt,
+            state=(verdict.state or State(row.state)).value,
+            reason=receipt.code,
+            code=receipt.code or "",
+            detail=f"the provider says {receipt.said.lower()}",
+            account=receipt.account,
+            provider_id=receipt.provider_id or None,
+            policy_version=row.policy_version,
+            created_at=row.created_at,
+        )
+        death = owner_death_of(row, row.state) if verdict.moves else None
+        return [owner_death(event, **death._asdict()), event] if death else [event]
+
 
 def _tell(verdicts: Sequence[ReceiptVerdict]) -> None:
     """Logs contradictions, for a person to look at the provider; the trace has each case."""
@@ -132,27 +168,3 @@ def _tell(verdicts: Sequence[ReceiptVerdict]) -> None:
             account=first.receipt.account,
             delivery=first.row.key if first.row else "",
         )
-
-
-def _events(verdict: ReceiptVerdict) -> list[TraceEvent]:
-    """Returns the trace event of one receipt; none for a repeat or for a receipt that waits."""
-    row, receipt, applied = verdict.row, verdict.receipt, verdict.applied
-    if row is None or applied is None or applied not in _STAGES:
-        return []
-    return [
-        TraceEvent(
-            at=receipt.received_at,
-            stage=_STAGES[applied],
-            message_id=row.message_id,
-            delivery_key=row.key,
-            biz_id=row.biz_id,
-            lane=row.lane,
-            receiver=mask(row.lane.partition(".")[0], verdict.receiver) if verdict.receiver else "",
-            attempt=row.attempt,
-            state=(verdict.state or State(row.state)).value,
-            reason=receipt.code,
-            detail=f"the provider says {receipt.said.lower()}",
-            account=receipt.account,
-            provider_id=receipt.provider_id or None,
-        )
-    ]

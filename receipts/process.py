@@ -38,6 +38,7 @@ from receipts.puller import Puller
 from receipts.sources import ReceiptSource, load_sources
 from sending.policy_reload import in_force_at_start
 from tracing import open_recorder
+from tracing.masks import hasher
 from tracing.metrics import show_drops
 
 log = structlog.get_logger(__name__)
@@ -63,7 +64,7 @@ def run_receipts(settings: Settings, stop: threading.Event, listen: str = "") ->
     """Serves until `stop` is set. Returns the exit code. Raises SettingsError, LedgerError."""
     sources = load_sources(settings)
     describe_structs()
-    with ExitStack() as stack, identified(worker=f"receipts-{socket.gethostname()}-{os.getpid()}"):
+    with ExitStack() as stack, identified(worker=receipts_name()):
         listener = stack.enter_context(_bound(listen or settings.receipts.listen))
         ledger = open_ledger(settings)
         stack.callback(ledger.close)
@@ -76,6 +77,11 @@ def run_receipts(settings: Settings, stop: threading.Event, listen: str = "") ->
     return 0
 
 
+def receipts_name() -> str:
+    """Returns the name of this process in logs and trace."""
+    return f"receipts-{socket.gethostname()}-{os.getpid()}"
+
+
 def _opened(
     settings: Settings, sources: dict[str, ReceiptSource], ledger: SqlLedger, stack: ExitStack
 ) -> _Server:
@@ -83,11 +89,20 @@ def _opened(
     _follow_policy(settings, ledger, stack)
     receipts = open_receipts(ledger, settings)
     metrics = ReceiptMetrics()
-    recorder = open_recorder(settings)
+    worker = receipts_name()
+    recorder = open_recorder(settings, worker)
     stack.callback(recorder.close)
     show_drops(recorder, metrics.registry)
     terms = settings.receipts
-    matcher = Matcher(receipts, recorder, metrics, every_s=terms.match_s, keep_days=terms.keep_days)
+    matcher = Matcher(
+        receipts,
+        recorder,
+        metrics,
+        every_s=terms.match_s,
+        keep_days=terms.keep_days,
+        worker=worker,
+        hash_receiver=hasher(settings.outcomes.hash_key),
+    )
     metrics.show_waiting(matcher.waiting)
     matcher.start()
     stack.callback(matcher.stop)

@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 
 from backends.kafka.clients import KafkaTrouble
+from backends.kafka.group_lag import TopicLag
 from backends.metrics.readings import Reading
 from backends.metrics.recovery_families import GROUP_LAG
 from backends.settings import SettingsError
@@ -35,7 +36,7 @@ class GroupLagMonitor:
         topic_prefix: str,
         group: str,
         *,
-        query: Callable[[Collection[str]], Mapping[str, int]],
+        query: Callable[[Collection[str]], Mapping[str, TopicLag]],
         hold: Callable[[str, int], bool],
         monotonic: Callable[[], float],
     ) -> None:
@@ -69,7 +70,7 @@ class GroupLagMonitor:
             self._failing = True
             return
         self._failing = False
-        lag = {self._topics[topic]: records for topic, records in found.items()}
+        lag = {self._topics[topic]: one.records for topic, one in found.items()}
         self._measured = (self._monotonic() + _VALID_S, lag)
 
     def stop(self) -> None:

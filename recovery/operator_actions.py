@@ -40,7 +40,7 @@ from recovery.operator_rules import (
     held_text,
     refusal,
 )
-from tracing.events import Recorder, Stage, TraceEvent
+from tracing.events import Recorder, Stage, TraceEvent, owner_death
 
 DUTY: Final = "resend"
 """Duty of the one job that goes through a selection."""
@@ -204,7 +204,7 @@ class Operator:
 
     def _trace(self, plans: Sequence[_Plan], note: OperatorNote) -> None:
         at = self._now_ms()
-        self._recorder.record([_event(plan, note, at) for plan in plans])
+        self._recorder.record([event for plan in plans for event in _events(plan, note, at)])
 
 
 def _waits_for_it(pick: Pick, until: int) -> bool:
@@ -230,11 +230,12 @@ def _doubt(pick: Pick) -> tuple[State, int, int]:
     return pick.state, pick.attempt, pick.updated_at
 
 
-def _event(plan: _Plan, note: OperatorNote, at: int) -> TraceEvent:
+def _events(plan: _Plan, note: OperatorNote, at: int) -> list[TraceEvent]:
+    """Returns the event of the move, after that of the death on which it decides."""
     pick, event = plan.pick, plan.move.event
     stage = Stage.DROPPED if event is Event.OPERATOR_DISCARD else Stage.RESOLVED
     remark = str(note)
-    return TraceEvent(
+    moved = TraceEvent(
         at=at,
         stage=stage,
         message_id=pick.message_id,
@@ -248,4 +249,6 @@ def _event(plan: _Plan, note: OperatorNote, at: int) -> TraceEvent:
         detail=f"{event.value} ({remark})" if remark else event.value,
         account=pick.account or "",
         policy_version=pick.policy_version,
+        created_at=pick.created_at,
     )
+    return [owner_death(moved, **pick.death._asdict()), moved] if pick.death else [moved]

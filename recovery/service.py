@@ -27,6 +27,7 @@ from recovery.activity import Activity
 from recovery.archive_job import Archiving
 from recovery.control import RecoverySnapshotSource
 from recovery.group_lag import GroupLagMonitor
+from recovery.lost.job import LostDeliveries
 from recovery.outcomes.publisher import OutcomePublisher
 from recovery.retry.line_watch import LineWatch
 from recovery.retry.pool import RetryPool, RetryWork
@@ -75,6 +76,7 @@ class RecoveryParts(NamedTuple):
     clock: Clock
     thread_group: ThreadGroup
     finished: SimpleQueue[RetryWork | None]
+    lost: LostDeliveries
     archiving: Archiving | None
     """None where it is switched off."""
     schedule: Activity
@@ -94,6 +96,8 @@ class Recovery:
         self._parts = parts
         self._callers = [*parts.callers.values(), *parts.releasing.values()]
         self._ended = threading.Event()
+        self._entering = threading.Lock()
+        """Both schedules may call the job at once; it is one thread's."""
         self._measure_s = MEASURE_LOOKS * parts.poll_s
         self.left = 0
         """Number of deliveries left to the ledger at the end, in doubt."""
@@ -131,6 +135,13 @@ class Recovery:
         if count:
             self._parts.prompts.give(lane)
         return count
+
+    def enter_lost(self) -> int:
+        """Enters deliveries that were found lost. Returns their number."""
+        if self._parts.stop.is_set():
+            return 0
+        with self._entering:
+            return self._parts.lost.run_once()
 
     def measure(self) -> None:
         """Measures the backlog."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import structlog
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from backends.metrics import recovery_families as of_recovery
@@ -24,7 +25,7 @@ from idempotency.recovery.contract import (
     by_operator,
 )
 from message.delivery import Delivery
-from message.outcomes import Accepted, end_without_answer
+from message.outcomes import Accepted, end_without_answer, provider_code
 from message.reasons import code_of
 from message.states import Event, State, after
 from recovery.alerts import Alerts
@@ -33,8 +34,8 @@ from recovery.retry.pool import RetryWork
 from sending.call_times import CallTimes
 from sending.endings import outcome_of
 from sending.runtime.clock import Clock
-from tracing.events import Recorder, Stage, TraceEvent
-from tracing.masks import mask
+from tracing.events import Recorder, Stage, TraceEvent, owner_death
+from tracing.masks import HashReceiver, mask, no_hash, template_of
 
 log = structlog.get_logger(__name__)
 _STAGE_OF_END = {State.EXPIRED: Stage.EXPIRED, State.DROPPED: Stage.DROPPED}
@@ -69,12 +70,15 @@ class RecoveryTelemetry:
         *,
         clock: Clock,
         name: str,
+        hash_receiver: HashReceiver = no_hash,
     ) -> None:
+        """`hash_receiver` is `tracing.masks.hasher`'s."""
         self._recorder = recorder
         self._metrics = metrics
         self._alerts = alerts
         self._clock = clock
         self._name = name
+        self._hash_receiver = hash_receiver
 
     def ended(self, rows: Sequence[Ended]) -> None:
         """Reports due rows whose time, attempts or payload are over."""
@@ -83,7 +87,16 @@ class RecoveryTelemetry:
             if row.state is State.PARKED:
                 self._alerts.parked(row.lane, row.reason, row.key)
         now = self._clock.now_ms()
-        self._recorder.record([self._ended_event(row, now) for row in rows])
+        self._recorder.record([event for row in rows for event in self._ended_events(row, now)])
+
+    def taken(self, resends: Sequence[RetryWork]) -> None:
+        """Reports deliveries whose next call is on record."""
+        events = []
+        for resend in resends:
+            event = self._event(resend.delivery, Stage.TAKEN, State.IN_FLIGHT.value)
+            event.reason = resend.taken.reason or None
+            events.append(event)
+        self._recorder.record(events)
 
     def resent(
         self, pairs: Sequence[tuple[RetryWork, Settlement]], written: Sequence[bool]
@@ -100,8 +113,9 @@ class RecoveryTelemetry:
                 self._alerts.parked(lane, settlement.reason or "", settlement.delivery.key)
             if resend.doubted and resend.answered_at and by_operator(resend.taken.reason):
                 self._metrics.doubles.labels(lane).inc()
-            events += self._tried_events(resend)
-            events.append(self._resent_event(resend, settlement, state))
+            event = self._resent_event(resend, settlement, state)
+            events += [t.as_event(replace(event, provider_id=None)) for t in resend.tries]
+            events.append(event)
         self._metrics.call_times.count([resend for resend, _ in pairs], sent)
         self._recorder.record(events)
 
@@ -128,16 +142,12 @@ class RecoveryTelemetry:
         event = self._event(doubt.delivery, Stage.RESOLVED, state.value)
         event.reason, event.detail = move.reason, move.event.value
         event.provider_id = move.provider_id
-        self._recorder.record([*self._death(doubt), event])
-
-    def _death(self, doubt: UnknownDelivery) -> list[TraceEvent]:
-        """Returns the dead worker's missing event: the next attempt erases its facts from the row."""
-        if doubt.reason != OWNER_DEAD:
-            return []
-        event = self._event(doubt.delivery, Stage.OWNER_DEAD, State.UNKNOWN.value)
-        event.at, event.worker, event.claimed_at = doubt.since, doubt.owner, doubt.called_at
-        event.detail = "no outcome of its call was recorded"
-        return [event]
+        events = [event]
+        if doubt.reason == OWNER_DEAD:  # the next attempt erases its facts from the row
+            owner, since, called_at = doubt.owner, doubt.since, doubt.last_call
+            death = owner_death(event, owner=owner, since=since, claimed_at=called_at)
+            events.insert(0, death)
+        self._recorder.record(events)
 
     def asked_again(self, doubt: UnknownDelivery) -> None:
         """Counts a doubt that has no answer yet."""
@@ -171,15 +181,8 @@ class RecoveryTelemetry:
         if outcome is not None and not isinstance(outcome, Accepted):
             event.detail = outcome.detail or None
             if resend.answered_at:
-                event.call_end = end_without_answer(outcome)
+                event.call_end, event.code = end_without_answer(outcome), provider_code(outcome)
         return event
-
-    def _tried_events(self, resend: RetryWork) -> list[TraceEvent]:
-        """Returns an event for each call before the last."""
-        return [
-            tried.as_event(self._event(resend.delivery, Stage.ATTEMPTED, ""))
-            for tried in resend.tries
-        ]
 
     def _event(self, delivery: Delivery, stage: Stage, state: str) -> TraceEvent:
         notification = delivery.notification
@@ -191,6 +194,8 @@ class RecoveryTelemetry:
             biz_id=notification.biz_id,
             lane=delivery.lane,
             receiver=mask(notification.channel, delivery.receiver),
+            receiver_hash=self._hash_receiver(notification.channel, delivery.receiver),
+            template=template_of(notification),
             worker=self._name,
             attempt=delivery.attempt,
             state=state,
@@ -200,8 +205,8 @@ class RecoveryTelemetry:
             created_at=notification.created_at,
         )
 
-    def _ended_event(self, row: Ended, now: int) -> TraceEvent:
-        return TraceEvent(
+    def _ended_events(self, row: Ended, now: int) -> list[TraceEvent]:
+        event = TraceEvent(
             at=now,
             stage=_STAGE_OF_END.get(row.state, Stage.SETTLED),
             message_id=row.message_id,
@@ -214,4 +219,6 @@ class RecoveryTelemetry:
             reason=row.reason,
             account=row.account,
             policy_version=row.policy_version,
+            created_at=row.created_at,
         )
+        return [owner_death(event, **row.death._asdict()), event] if row.death else [event]

@@ -37,6 +37,8 @@ from recovery.alerts import Alerts
 from recovery.archive_job import Archiving
 from recovery.control import PausedRetries, RecoverySnapshotSource
 from recovery.group_lag import GroupLagMonitor
+from recovery.lost.factory import LostSurroundings, open_lost
+from recovery.lost.job import LostDeliveries
 from recovery.outcomes.factory import open_publishers, require_settings
 from recovery.outcomes.publisher import OutcomePublisher
 from recovery.policy_reload import RecoveryPolicyReload, retry_lane
@@ -63,6 +65,8 @@ from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
 from sending.template_renderer import TemplateRejected, rendered
 from tracing import open_recorder
+from tracing.events import Recorder
+from tracing.masks import hasher
 from tracing.metrics import show_drops
 
 _MS: Final = 1_000
@@ -103,6 +107,7 @@ class _Core(NamedTuple):
     render: Render
     report: RecoveryTelemetry
     metrics: RecoveryMetrics
+    recorder: Recorder
     publishers: Sequence[OutcomePublisher]
     clock: Clock
     outage: Outage
@@ -126,9 +131,7 @@ def open_recovery(
     sending = Sending(core.clock.monotonic)
     lease = _lease(core, threads, sending)
     identity = core.outage.until_available("start", core.ledger.identity)
-    send_limits = open_quotas(
-        settings, core.policy, plain, core.ledger, identity, core.clock, stack
-    )
+    send_limits = _send_limits(core, plain, identity, stack)
     marks = GateMarks(core.policy, open_marks(settings, identity, stack), clock=core.clock)
     routes = _retry_lanes(core, plain, send_limits)
     callers = {lane: _callers(core, routes[lane], lease, n) for lane, n in threads.items()}
@@ -138,7 +141,8 @@ def open_recovery(
     context = _retries(core, routes, callers, releasing)
     settler = RetrySettler(context, core.finished, give_back=marks.give_back, on_woken=prompts.give)
     archiving = _archiving(core)
-    watch = _watch(core, routes, callers, releasing, send_limits, marks, archiving)
+    lost = _lost(core, routes)
+    watch = _watch(core, routes, callers, releasing, send_limits, marks, archiving, lost)
     pools = {lane: (callers[lane], releasing[lane]) for lane in callers}
     parts = RecoveryParts(
         name=core.name,
@@ -161,6 +165,7 @@ def open_recovery(
         clock=core.clock,
         thread_group=ThreadGroup(),
         finished=core.finished,
+        lost=lost,
         archiving=archiving,
         schedule=Activity(core.clock.monotonic),
         prompts=prompts,
@@ -169,6 +174,12 @@ def open_recovery(
         stop=stop,
     )
     return OpenedRecovery(Recovery(parts), _health(parts), core.metrics)
+
+
+def _send_limits(
+    core: _Core, routes: AccountsByLane, identity: str, stack: ExitStack
+) -> SendLimits:
+    return open_quotas(core.settings, core.policy, routes, core.ledger, identity, core.clock, stack)
 
 
 def _retry_lanes(
@@ -195,7 +206,7 @@ def _core(
     ledger = _ledger(settings, stack, stop)
     versions = Versions(ledger.database)
     now = outage.until_available("start", lambda: in_force_at_start(settings, versions))
-    recorder = open_recorder(settings, spans=True)
+    recorder = open_recorder(settings, name, spans=True)
     stack.callback(recorder.close)
     wires = TransportRouter()
     stack.callback(wires.close)
@@ -218,8 +229,16 @@ def _core(
         rows=ledger.recovering(),
         engine=Engine(wires, tokens),
         render=partial(_render, templates),
-        report=RecoveryTelemetry(recorder, metrics, alerts, clock=clock, name=name),
+        report=RecoveryTelemetry(
+            recorder,
+            metrics,
+            alerts,
+            clock=clock,
+            name=name,
+            hash_receiver=hasher(settings.outcomes.hash_key),
+        ),
         metrics=metrics,
+        recorder=recorder,
         publishers=open_publishers(settings, ledger, wires, metrics.registry, name),
         clock=clock,
         outage=outage,
@@ -409,6 +428,7 @@ def _watch(
     send_limits: SendLimits,
     marks: GateMarks,
     archiving: Archiving | None,
+    lost: LostDeliveries,
 ) -> PolicyWatcher:
     """Returns the watcher for a new policy, which lanes, gates and archive follow."""
     settings = core.settings
@@ -426,12 +446,32 @@ def _watch(
         adoption(new)
         core.ledger.announced.follow(new.announced)
         marks.follow(new)
+        lost.adopt(new)
         if archiving is not None:
             archiving.adopt(new)
 
     watch = PolicyWatcher(core.versions, settings.accounts, adopt, number=core.number)
     show_readings(core.metrics.registry, lambda: policy_readings(watch, lambda: adoption.kept))
     return watch
+
+
+def _lost(core: _Core, routes: Mapping[str, RetryLane]) -> LostDeliveries:
+    surroundings = LostSurroundings(
+        core.settings,
+        core.policy,
+        core.ledger,
+        routes,
+        core.engine,
+        core.recorder,
+        core.metrics.registry,
+        core.clock,
+        core.name,
+    )
+    return open_lost(
+        surroundings,
+        hold=lambda duty, lease_ms: core.rows.hold(duty, core.name, lease_ms),
+        stopping=core.stop.is_set,
+    )
 
 
 def _control(

@@ -62,6 +62,7 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         event.attempt, event.account, event.reason = self.attempt, self.account, self.code
         event.started_at, event.answered_at = self.started_at, self.answered_at
         event.detail, event.call_end = self.detail or None, self.call_end
+        event.code = "" if self.call_end else self.code
         return event
 
 

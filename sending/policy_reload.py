@@ -10,6 +10,7 @@ import structlog
 from backends.metrics.readings import Reading
 from backends.metrics.shared_families import POLICY_LANES_KEPT, POLICY_NUMBER, POLICY_REFUSED
 from backends.settings import Settings
+from backends.sql.errors import SqlError
 from idempotency.error_mapping import errors
 from message.vocabulary import Lane
 from policy.active import ActivePolicy, in_force
@@ -55,9 +56,12 @@ def unfit(before: LanePolicy, after: LanePolicy) -> str | None:
 
 
 def in_force_at_start(settings: Settings, versions: Versions) -> ActivePolicy:
-    """Returns the policy in force; logs if the file differs. Raises PolicyError, LedgerError."""
+    """Returns the policy in force; logs if the file differs. A file's text is put on record, if the
+    database takes it. Raises PolicyError, LedgerError."""
     with errors():
         now = in_force(settings, versions)
+    if not now.number:
+        _keep_text(now, versions)
     if now.file_differs:
         log.warning(
             "policy_file_differs",
@@ -65,3 +69,11 @@ def in_force_at_start(settings: Settings, versions: Versions) -> ActivePolicy:
             what="the applied version counts; `hongyan policy apply` puts the file in force",
         )
     return now
+
+
+def _keep_text(now: ActivePolicy, versions: Versions) -> None:
+    """Puts the text on record: else nobody could tell later under which terms a delivery lived."""
+    try:
+        versions.keep(now.policy.version, now.text)
+    except SqlError as exc:
+        log.warning("policy_text_not_kept", version=now.policy.version, cause=str(exc))

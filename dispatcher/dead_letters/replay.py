@@ -7,7 +7,7 @@ second copy of a valid notification does no harm: it has the same id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -47,11 +47,20 @@ class ReplayResult(NamedTuple):
 class Replayer:
     """Produces letters; `producer` is `backends.kafka.clients.producer`'s."""
 
-    def __init__(self, producer: Any, replays: Replays, *, target: str = "") -> None:
-        """`target`: a topic that replaces each letter's own."""
+    def __init__(
+        self,
+        producer: Any,
+        replays: Replays,
+        *,
+        target: str = "",
+        on_sent: Callable[[DeadLetter, Any], None] = lambda _letter, _message: None,
+    ) -> None:
+        """`target`: a topic that replaces each letter's own. `on_sent` gets each letter that the broker
+        acknowledged, with its new record."""
         self._producer = producer
         self._replays = replays
         self._target = target
+        self._on_sent = on_sent
 
     def plan(self, letters: Sequence[DeadLetter], *, again: bool) -> list[ReplayResult]:
         """Returns what `run` would do now; sends nothing. Raises LedgerError."""
@@ -116,13 +125,19 @@ class Replayer:
         """`answers` gets the broker's answer under the letter's origin."""
         letter = done.letter
         headers = [*letter.theirs(), (REPLAY_OF, letter.origin.encode())]
+
+        def delivered(error: Any, message: Any) -> None:
+            answers[letter.origin] = error
+            if error is None:
+                self._on_sent(letter, message)
+
         try:
             self._producer.produce(
                 done.target,
                 key=letter.key,
                 value=letter.value,
                 headers=headers,
-                on_delivery=lambda error, _message: answers.update({letter.origin: error}),
+                on_delivery=delivered,
             )
         except Exception as exc:  # KafkaException, BufferError: nothing was handed over
             return _Failure(str(exc), maybe=False)

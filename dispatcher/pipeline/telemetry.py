@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from dispatcher.metrics import Metrics
 from dispatcher.pipeline.work import AlreadyKnown, EndedAtClaim, Work
 from idempotency.ledger import Settlement
-from message.outcomes import Accepted, end_without_answer
+from message.outcomes import Accepted, end_without_answer, provider_code
 from message.reasons import BY_CODE, DUPLICATE_PREFILTER, is_final
 from message.states import Event, State, after
 from policy.schema import TraceLevel
@@ -20,7 +21,7 @@ from sending.alerts.rules import dropped, parked
 from sending.endings import outcome_of
 from sending.runtime.clock import Clock
 from tracing.events import Recorder, Stage, TraceEvent
-from tracing.masks import mask
+from tracing.masks import HashReceiver, mask, no_hash, template_of
 
 log = structlog.get_logger(__name__)
 KEPT: Final = "the ledger keeps it: mend the cause, then `hongyan resend`"
@@ -39,13 +40,15 @@ class WorkerTelemetry:
         clock: Clock,
         worker: str,
         alert: Callable[[Alert, int], None] = lambda _alert, _count: None,
+        hash_receiver: HashReceiver = no_hash,
     ) -> None:
-        """`alert` is `AlertNotifier.raise_`."""
+        """`alert` is `AlertNotifier.raise_`, `hash_receiver` `tracing.masks.hasher`'s."""
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
         self._worker = worker
         self._alert = alert
+        self._hash_receiver = hash_receiver
 
     def claimed(self, works: Sequence[Work]) -> None:
         """Notes the time of the claim on deliveries that go to their lanes."""
@@ -72,9 +75,10 @@ class WorkerTelemetry:
             if state is State.PARKED:
                 alerts.append(parked(delivery.lane, settlement.reason or ""))
             if _traced(work, smooth=state is State.SENT and not work.tries):
+                event = self._settled_event(work, settlement, state, now)
                 if work.tries:
-                    events += self._tried_events(work)
-                events.append(self._settled_event(work, settlement, state, now))
+                    events += _tried_events(work, event)
+                events.append(event)
         self._metrics.call_times.count([work for work, _ in pairs], sent)
         self._count(ended)
         self._raise(alerts)
@@ -87,7 +91,7 @@ class WorkerTelemetry:
         self._metrics.call_times.count([work], [state is State.SENT])
         if _traced(work, smooth=state is State.SENT and not work.tries):
             event = self._settled_event(work, settlement, state, self._clock.now_ms())
-            self._recorder.record([*self._tried_events(work), event])
+            self._recorder.record([*_tried_events(work, event), event])
 
     def ended(self, works: Sequence[Work]) -> None:
         """Reports deliveries that ended at intake: duplicates, conflicts, expired, behind, parked."""
@@ -105,6 +109,8 @@ class WorkerTelemetry:
             fault = isinstance(end, EndedAtClaim) and can_be_mended(end)
             if _traced(work, smooth=stage is Stage.DUPLICATE):
                 events.append(self._event(work, stage, now, end.state.value, end.reason))
+                if isinstance(end, EndedAtClaim):
+                    events[-1].account = work.delivery.account
                 if fault:
                     events[-1].detail = KEPT if end.state is State.PARKED else LOST
             if isinstance(end, EndedAtClaim):
@@ -161,15 +167,8 @@ class WorkerTelemetry:
         if outcome is not None and not isinstance(outcome, Accepted):
             event.detail = outcome.detail or None
             if work.answered_at:
-                event.call_end = end_without_answer(outcome)
+                event.call_end, event.code = end_without_answer(outcome), provider_code(outcome)
         return event
-
-    def _tried_events(self, work: Work) -> list[TraceEvent]:
-        """Returns an event for each call before the last."""
-        return [
-            tried.as_event(self._event(work, Stage.ATTEMPTED, tried.answered_at, "", None))
-            for tried in work.tries
-        ]
 
     def _event(
         self, work: Work, stage: Stage, now: int, state: str, reason: str | None
@@ -184,6 +183,8 @@ class WorkerTelemetry:
             biz_id=notification.biz_id,
             lane=delivery.lane,
             receiver=mask(notification.channel, delivery.receiver),
+            receiver_hash=self._hash_receiver(notification.channel, delivery.receiver),
+            template=template_of(notification),
             worker=self._worker,
             attempt=delivery.attempt,
             state=state,
@@ -194,6 +195,11 @@ class WorkerTelemetry:
             created_at=notification.created_at,
             received_at=record.received_at,
         )
+
+
+def _tried_events(work: Work, last: TraceEvent) -> list[TraceEvent]:
+    """Returns an event for each call before the last, whose event is `last`."""
+    return [tried.as_event(replace(last, provider_id=None, claimed_at=0)) for tried in work.tries]
 
 
 def can_be_mended(end: EndedAtClaim) -> bool:

@@ -12,19 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from time import time
-from typing import Any, Final
+from typing import Final
 
-import httpx
 import msgspec
 import structlog
 
 from backends.settings import OutcomeSettings, SettingsError
-from channels.channel import Failure
-from channels.endpoints import HTTP, BadEndpoint, endpoint_url
+from channels.endpoints import BadEndpoint
 from channels.engine import Sender
-from channels.http_client.failures import BadRequest
 from channels.providers.webhook.signature import signed_fields, signing_key
 from channels.secret import Secret
+from channels.webhook_post import WebhookPost
 from message.keys import KEY_LENGTH
 from message.outcome_event import OutcomePost
 from recovery.outcomes.events import ReadyEvent, in_posts
@@ -42,7 +40,9 @@ class OutcomeHook:
     ) -> None:
         """Raises SettingsError for a webhook that is no address, or a secret of another form."""
         try:
-            self._url = endpoint_url(settings.webhook, HTTP)
+            self._hook = WebhookPost(
+                settings.webhook, sender, timeout_s=settings.timeout_s, ca_file=settings.ca_file
+            )
         except BadEndpoint as exc:
             raise SettingsError(f"outcomes.webhook: {exc}") from exc
         try:
@@ -50,10 +50,6 @@ class OutcomeHook:
             self._keys = [signing_key(Secret(one)) for one in secrets]
         except ValueError as exc:
             raise SettingsError(f"outcomes.webhook_secret: {exc}") from exc
-        self._extensions: dict[str, Any] = {"timeout": {"total": settings.timeout_s}}
-        if settings.ca_file:
-            self._extensions["ca_file"] = settings.ca_file
-        self._sender = sender
         self._now = now
         self._cause = ""
         """The last error, as it was logged."""
@@ -76,17 +72,7 @@ class OutcomeHook:
         names = "".join(one.event.event_id for one in part)
         post_id = _PREFIX + sha256(names.encode()).hexdigest()[:KEY_LENGTH]
         signed = signed_fields(self._keys, post_id.encode(), int(self._now()), body)
-        fields = [(b"content-type", b"application/json"), (b"user-agent", b"hongyan"), *signed]
-        request = httpx.Request(
-            "POST", self._url, headers=fields, content=body, extensions=dict(self._extensions)
-        )
-        try:
-            answer = self._sender.send(request)
-        except BadRequest as exc:
-            return str(exc)
-        if isinstance(answer, Failure):
-            return f"{answer.code}: {answer.detail}".rstrip(": ")
-        return None if answer.is_success else f"the webhook answered {answer.status_code}"
+        return self._hook.post(body, signed)
 
     def _note(self, cause: str) -> None:
         """Logs a new cause of failures once, and their end."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final, NamedTuple
@@ -16,10 +18,11 @@ from message.vocabulary import LANES
 from policy.active import in_force
 from policy.schema import Guarantee
 from policy.versions import Versions
-from recovery.recall.recall import Recalling
+from recovery.recall.recall import WORKER, Recalling
 from sending.receiver_marks import GateMarks, open_marks
 from sending.runtime.clock import Clock
 from tracing import open_recorder
+from tracing.masks import hasher
 
 TIMEOUT_S: Final = 10.0
 """Time limit of one request to a provider."""
@@ -50,7 +53,7 @@ def open_recalling(settings: Settings, stack: ExitStack, wait: Callable[[], bool
     stack.callback(wires.close)
     tokens = open_tokens(settings, wires)
     stack.callback(tokens.close)
-    recorder = open_recorder(settings)
+    recorder = open_recorder(settings, f"{WORKER}-{socket.gethostname()}-{os.getpid()}")
     stack.callback(recorder.close)
     recalling = Recalling(
         ledger.recalls(),
@@ -61,6 +64,7 @@ def open_recalling(settings: Settings, stack: ExitStack, wait: Callable[[], bool
         timeout_s=TIMEOUT_S,
         wait=wait,
         give_back=marks.give_back,
+        hash_receiver=hasher(settings.outcomes.hash_key),
     )
     unseen = [x.name for x in LANES if policy.of(x).guarantee is Guarantee.BEST_EFFORT]
     longest = max(policy.of(lane).max_ttl_ms for lane in LANES)

@@ -19,7 +19,7 @@ from idempotency.recalls import Covered, Kind, Recalls, cancelling
 from idempotency.recovery.contract import QUEUED, RecoveryStore
 from message.states import State
 from tracing.events import Recorder, Stage, TraceEvent
-from tracing.masks import mask
+from tracing.masks import HashReceiver, mask, no_hash
 
 WORKER: Final = "recall"
 """Worker's name in the trace."""
@@ -92,8 +92,11 @@ class Recalling:
         timeout_s: float,
         wait: Callable[[], bool],
         give_back: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
+        hash_receiver: HashReceiver = no_hash,
     ) -> None:
-        """`wait` pauses a moment for calls under way; returns False after its time is over. `give_back`
+        """`hash_receiver` is `tracing.masks.hasher`'s.
+
+        `wait` pauses a moment for calls under way; returns False after its time is over. `give_back`
         gets (lane, key) of each cancelled delivery (dispatcher/pipeline/gates.py)."""
         self._recalls = recalls
         self._rows = rows
@@ -103,16 +106,39 @@ class Recalling:
         self._timeout_s = timeout_s
         self._wait = wait
         self._give_back = give_back
+        self._hash_receiver = hash_receiver
 
     def run(self, kind: Kind, name: str, life_ms: int, *, whole_calls: bool = False) -> Recalled:
         """Recalls it. `whole_calls`: also from other receivers of the same call. Raises LedgerError."""
         made_at = self._recalls.announce(kind, name, life_ms)
+        self._announced(kind, name, made_at)
         rows = self._cancelled(kind, name, made_at)
         while any(row.state is State.IN_FLIGHT for row in rows) and self._wait():
             rows = self._cancelled(kind, name, made_at)
         outcomes = self._ended([row for row in rows if not _is_sent(row)])
         outcomes += self._taken_back([row for row in rows if _is_sent(row)], whole_calls)
         return Recalled(kind, name, made_at, outcomes)
+
+    def _announced(self, kind: Kind, name: str, made_at: int) -> None:
+        """Traces the recall on each delivery that it covers, or on the name while there is none."""
+        events = [
+            self._event(row, Stage.RECALL_ASKED, row.state, "")
+            for row in self._recalls.rows(kind, name, made_at)
+        ]
+        if not events:
+            of_message = kind is Kind.MESSAGE
+            event = TraceEvent(
+                at=made_at,
+                stage=Stage.RECALL_ASKED,
+                message_id=name if of_message else "",
+                biz_id=None if of_message else name,
+                worker=WORKER,
+                detail="nothing of it was read yet",
+            )
+            events = [event]
+        for event in events:
+            event.at = made_at
+        self._recorder.record(events)
 
     def _cancelled(self, kind: Kind, name: str, made_at: int) -> list[Covered]:
         """Ends the waiting rows and returns all rows. Reads them again after each try, since other
@@ -188,14 +214,20 @@ class Recalling:
             biz_id=row.biz_id,
             lane=row.lane,
             receiver=_masked(row),
+            receiver_hash=self._hashed(row),
             worker=WORKER,
             attempt=row.attempt,
             state=state.value,
-            reason=reason,
+            reason=reason or None,
             account=row.account,
             provider_id=row.provider_id or None,
             policy_version=row.policy_version,
+            created_at=row.created_at,
         )
+
+    def _hashed(self, row: Covered) -> str:
+        channel = row.lane.partition(".")[0]
+        return self._hash_receiver(channel, row.receiver) if row.receiver else ""
 
 
 def _is_sent(row: Covered) -> bool:

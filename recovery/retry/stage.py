@@ -202,7 +202,8 @@ class RetryStage:
         answers = iter(
             self._context.outage.until_available("keep", partial(self._context.rows.keep, made))
         )
-        ours = ([r for r in call if self._ours(r, next(answers))] for call in calls)
+        ours = [[r for r in call if self._ours(r, next(answers))] for call in calls]
+        self._context.report.taken([resend for call in ours for resend in call])
         return [call for call in ours if call]
 
     def _ours(self, resend: RetryWork, kept: bool) -> bool:

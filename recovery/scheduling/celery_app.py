@@ -12,7 +12,8 @@ from typing import Final
 from celery import Celery
 
 from backends.settings import Settings, SettingsError
-from recovery.scheduling.celery_tasks import LOOK, TIDY, Serving, add_tasks
+from recovery.lost.job import EVERY_S
+from recovery.scheduling.celery_tasks import LOOK, LOST, TIDY, Serving, add_tasks
 from recovery.scheduling.loop import TIDY_EVERY
 
 QUEUE: Final = "recovery"
@@ -63,6 +64,11 @@ def celery_app(settings: Settings, serving: Serving) -> Celery:
         timezone="UTC",
         beat_schedule={
             "look": {"task": LOOK, "schedule": poll_s, "options": {"expires": stale_s}},
+            "lost": {
+                "task": LOST,
+                "schedule": max(poll_s, EVERY_S),
+                "options": {"expires": stale_s},
+            },
             "tidy": {
                 "task": TIDY,
                 "schedule": poll_s * TIDY_EVERY,

@@ -18,8 +18,8 @@ from recovery.service import Recovery
 
 log = structlog.get_logger(__name__)
 PREFIX: Final = "hongyan.recovery."
-LOOK, RESEND, RESOLVE, WATCH, TIDY = (
-    PREFIX + name for name in ("look", "resend", "resolve", "watch", "tidy")
+LOOK, RESEND, RESOLVE, WATCH, TIDY, LOST = (
+    PREFIX + name for name in ("look", "resend", "resolve", "watch", "tidy", "lost")
 )
 
 
@@ -37,7 +37,7 @@ class Serving:
 
 
 def add_tasks(app: Celery, serving: Serving) -> None:
-    """Adds the five tasks to the app."""
+    """Adds the six tasks to the app."""
 
     def look() -> None:
         due, doubted = serving().look()
@@ -57,12 +57,16 @@ def add_tasks(app: Celery, serving: Serving) -> None:
     def tidy() -> None:
         serving().tidy()
 
+    def lost() -> None:
+        serving().enter_lost()
+
     tasks: dict[str, Any] = {
         LOOK: look,
         RESEND: resend,
         RESOLVE: resolve,
         WATCH: watch,
         TIDY: tidy,
+        LOST: lost,
     }
     for name, run in tasks.items():
         app.task(_patient(run, serving.activity), name=name, shared=False)

@@ -38,6 +38,10 @@ class Jobs(Protocol):
         """Archives old days of the ledger."""
         ...
 
+    def enter_lost(self) -> int:
+        """Enters deliveries that were found lost."""
+        ...
+
 
 class Loop:
     """One thread looks, WORKERS run the jobs. A lane's job is not begun twice at a time."""
@@ -72,6 +76,7 @@ class Loop:
             self._begin(pool, "resend", lane, partial(self._jobs.resend, lane))
         for lane in doubted:
             self._begin(pool, "resolve", lane, partial(self._jobs.resolve, lane))
+        self._begin(pool, "lost", "", self._jobs.enter_lost)
         if self._turn % TIDY_EVERY == 0:
             self._begin(pool, "tidy", "", self._jobs.tidy)
         self._turn += 1

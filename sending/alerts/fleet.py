@@ -16,6 +16,7 @@ import structlog
 
 from backends.metrics.readings import Reading
 from backends.metrics.shared_families import (
+    LOST_FINDINGS,
     OUTCOMES_OLDEST_SECONDS,
     OUTCOMES_WAITING,
     OVERDUE_SECONDS,
@@ -24,6 +25,7 @@ from backends.settings import AlertSettings
 from idempotency.fleet.controls import LanePause
 from idempotency.fleet.health import HEARTBEAT_LOST, Lost, Overdue
 from idempotency.ledger import LedgerError
+from idempotency.lost.findings import FindingCount, FindingStatus
 from idempotency.outcomes.outbox import OutcomesWaiting
 from sending.alerts.notifier import Alert, AlertNotifier
 
@@ -35,6 +37,12 @@ CLEAR_S: Final = 30.0
 before an alert counts as over or a process as lost: after an outage every time in it is old."""
 OVERDUE_EVERY_S: Final = 10.0
 _MS: Final = 1_000
+_FATES: Final = {
+    FindingStatus.NEW: "to be entered by recovery",
+    FindingStatus.ASKED: "for a person to decide",
+    FindingStatus.RESENT: "sent again",
+    FindingStatus.EXPIRED: "found too late",
+}
 
 
 class Asked(Protocol):
@@ -54,6 +62,10 @@ class Asked(Protocol):
 
     def outcomes_waiting(self) -> list[OutcomesWaiting]:
         """Returns the outcome events that are not published, by target."""
+        ...
+
+    def findings(self, within_ms: int) -> list[FindingCount]:
+        """Returns the deliveries found lost that are undecided, or found and entered since then."""
         ...
 
 
@@ -110,6 +122,8 @@ class FleetAlerts:
         """End of validity, and measurements; `look` replaces it as a whole."""
         self._outcomes: Sequence[OutcomesWaiting] = ()
         """Measured with `_overdue`; `look` replaces it as a whole."""
+        self._findings: Sequence[FindingCount] = ()
+        """As `_outcomes`."""
         self._going_on: set[tuple[str, str]] = set()
         """Lasting alerts that the last look found."""
 
@@ -141,6 +155,9 @@ class FleetAlerts:
             target = {"target": waiting.target}
             yield Reading(OUTCOMES_WAITING, target, waiting.ends)
             yield Reading(OUTCOMES_OLDEST_SECONDS, target, waiting.oldest_ms / _MS)
+        for found in self._findings:
+            labels = {"lane": found.lane, "cause": found.cause, "status": found.status.value}
+            yield Reading(LOST_FINDINGS, labels, found.findings)
 
     def _look(self) -> None:
         settled = self._monotonic() - self._answers_since >= CLEAR_S
@@ -149,8 +166,8 @@ class FleetAlerts:
                 self._desk.raise_(_of_lost(lost), after=lost.heartbeat_at)
         paused = self._pauses.pauses()
         self._measure(frozenset(pause.lane for pause in paused))
-        lasting = (self._doubts(), self._late(), self._paused(paused), self._unpublished())
-        self._raise_lasting([alert for alerts in lasting for alert in alerts])
+        lasting = [*self._doubts(), *self._late(), *self._paused(paused), *self._unpublished()]
+        self._raise_lasting([*lasting, *self._lost()])
         self._desk.flush()
         self._desk.upkeep(CLEAR_S if settled else 0.0)
 
@@ -181,6 +198,7 @@ class FleetAlerts:
         if now - self._overdue_at >= OVERDUE_EVERY_S:
             self._overdue_at = now
             self._outcomes = self._asked.outcomes_waiting()
+            self._findings = self._asked.findings(int(self._settings.window_s * _MS))
             found = self._asked.overdue(self._lanes) if self._settings.overdue_s else ()
             measured = [one._replace(due_ms=0) if one.lane in paused else one for one in found]
             self._overdue = now + 3 * OVERDUE_EVERY_S, measured
@@ -194,6 +212,15 @@ class FleetAlerts:
                     f" the oldest for {one.oldest_ms / _MS:,.0f} s; deliveries go on"
                 )
                 yield Alert("outcomes_late", "", one.target, text)
+
+    def _lost(self) -> Iterable[Alert]:
+        by_cause: dict[tuple[str, str], list[FindingCount]] = {}
+        for one in self._findings:
+            by_cause.setdefault((one.lane, one.cause), []).append(one)
+        for (lane, cause), counts in by_cause.items():
+            parts = [f"{one.findings:,} {_FATES[one.status]}" for one in counts]
+            text = f"deliveries were found lost: {', '.join(parts)}; see `hongyan lost list`"
+            yield Alert("lost", lane, cause, text)
 
     def _late(self) -> Iterable[Alert]:
         limit_ms = int(self._settings.overdue_s * _MS)

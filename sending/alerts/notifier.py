@@ -31,6 +31,7 @@ LASTING: Final = frozenset(
         "dead_letters_held",
         "breaker_open",
         "outcomes_late",
+        "lost",
         "unknown_age",
         "recovery_overdue",
         "lane_paused",

@@ -15,14 +15,12 @@ from hashlib import sha256
 from time import time
 from typing import Any, Final
 
-import httpx
 import msgspec
 
 from backends.settings import AlertSettings, SettingsError
-from channels.channel import Failure
-from channels.endpoints import HTTP, BadEndpoint, endpoint_url
+from channels.endpoints import BadEndpoint
 from channels.engine import Sender
-from channels.http_client.failures import BadRequest
+from channels.webhook_post import WebhookPost
 
 TIMESTAMP: Final = "Hongyan-Timestamp"
 SIGNATURE: Final = "Hongyan-Signature"
@@ -36,34 +34,23 @@ class AlertHook:
     ) -> None:
         """Raises SettingsError for a webhook that is no address."""
         try:
-            self._url = endpoint_url(settings.webhook, HTTP)
+            self._hook = WebhookPost(
+                settings.webhook, sender, timeout_s=settings.timeout_s, ca_file=settings.ca_file
+            )
         except BadEndpoint as exc:
             raise SettingsError(f"alerts.webhook: {exc}") from exc
         self._secret = settings.secret.encode()
-        self._extensions: dict[str, Any] = {"timeout": {"total": settings.timeout_s}}
-        if settings.ca_file:
-            self._extensions["ca_file"] = settings.ca_file
-        self._sender = sender
         self._now = now
 
     def post(self, alert: Mapping[str, Any]) -> str | None:
         """Posts one. Returns the error, or None if it arrived. Never raises."""
         body = msgspec.json.encode(alert)
-        fields = {"Content-Type": "application/json", "User-Agent": "hongyan", **self._signed(body)}
-        request = httpx.Request(
-            "POST", self._url, headers=fields, content=body, extensions=dict(self._extensions)
-        )
-        try:
-            answer = self._sender.send(request)
-        except BadRequest as exc:
-            return str(exc)
-        if isinstance(answer, Failure):
-            return f"{answer.code}: {answer.detail}".rstrip(": ")
-        return None if answer.is_success else f"the webhook answered {answer.status_code}"
+        return self._hook.post(body, self._signed(body))
 
-    def _signed(self, body: bytes) -> dict[str, str]:
-        stamp = str(int(self._now()))
-        if not self._secret:
-            return {TIMESTAMP: stamp}
-        signature = hmac.new(self._secret, stamp.encode() + b"." + body, sha256).hexdigest()
-        return {TIMESTAMP: stamp, SIGNATURE: f"v1={signature}"}
+    def _signed(self, body: bytes) -> list[tuple[bytes, bytes]]:
+        stamp = str(int(self._now())).encode()
+        fields = [(TIMESTAMP.encode(), stamp)]
+        if self._secret:
+            signature = hmac.new(self._secret, stamp + b"." + body, sha256).hexdigest()
+            fields.append((SIGNATURE.encode(), f"v1={signature}".encode()))
+        return fields

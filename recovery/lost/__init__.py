@@ -1,0 +1,10 @@
+"""Lost deliveries: from a Spark job's finding to the ledger (docs/recovery.md#lost).
+
+rules      what a finding alone decides
+records    bodies and dead letters in Kafka
+entry      the claim of a found delivery
+job        the round: read, check, enter, note
+silence    questions about deliveries without a receipt
+telemetry  metrics, trace events and log
+factory    builds the job of a recovery
+"""
