@@ -7,7 +7,7 @@ PROCESSES ?= 4
 # The system's Python may be too old; .venv/ has one that is not.
 STACK = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m deploy.local
 
-.PHONY: help venv demo test lint up down status bench chaos faults mutation house
+.PHONY: help venv demo test lint up down status bench chaos truth faults mutation house
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,19 +17,24 @@ venv: .venv/.synced ## make .venv/ with the locked dependencies
 .venv/.synced: pyproject.toml uv.lock deploy/local/bootstrap.sh
 	@deploy/local/bootstrap.sh
 
+# PySpark is half a gigabyte: only what needs it waits for it.
+.venv/.synced-spark: .venv/.synced
+	@WITH_SPARK=1 deploy/local/bootstrap.sh
+
 demo: .venv/.synced ## send a few thousand notifications, kill a worker, lose nothing (no server needed)
 	@$(BIN)/hongyan demo
 
-# The stack comes up before pytest, so that a first download counts against no test's time limit.
+# The stack and the jars of Spark come before pytest, so that a first download counts against no test's time limit.
 # Without it tests of real services skip with the reason, unless HONGYAN_REQUIRE_STACK=1.
 # Tests start hundreds of processes; each would compile our code anew where bytecode is not written.
 test: export PYTHONDONTWRITEBYTECODE :=
 # More processes than cores, since most tests wait most of the time; ARGS="-n 0 FILE" for one of them.
-test: .venv/.synced ## run every test; starts the local stack and leaves it up
+test: .venv/.synced-spark ## run every test; starts the local stack and leaves it up
 	@$(STACK) up || [ -z "$$HONGYAN_REQUIRE_STACK" ]
+	@$(BIN)/python -m hongyan.spark.jars > /dev/null || [ -z "$$HONGYAN_REQUIRE_STACK" ]
 	@$(BIN)/pytest -n $(PROCESSES) --dist loadgroup --durations 15 $(ARGS)
 
-lint: .venv/.synced ## style, types and import rules
+lint: .venv/.synced-spark ## style, types and import rules
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -44,16 +49,19 @@ down: ## stop the local stack; its data stays in .stack/
 status: ## show what of the local stack runs, and where
 	@$(STACK) status
 
-bench: .venv/.synced ## measure the worker on the local stack
+bench: .venv/.synced-spark ## measure the worker on the local stack
 	@$(BIN)/hongyan bench worker --json
 
-chaos: .venv/.synced ## kill workers, recoveries and servers, then prove that nothing was lost (SEED=7 MESSAGES=2000)
+chaos: .venv/.synced-spark ## kill workers, recoveries and servers, then prove that nothing was lost (SEED=7 MESSAGES=2000)
 	@SEED="$(SEED)" MESSAGES="$(MESSAGES)" HONGYAN_REQUIRE_STACK=1 $(BIN)/pytest tests/chaos -m chaos --timeout=3600 -s $(ARGS)
+
+truth: .venv/.synced-spark ## lose records in every way, and see the Spark jobs find exactly these (SEED=7 MESSAGES=200000)
+	@SEED="$(SEED)" MESSAGES="$(MESSAGES)" KILLS="$(KILLS)" HONGYAN_REQUIRE_STACK=1 $(BIN)/pytest tests/spark_jobs/truth -m chaos --timeout=7200 -s $(ARGS)
 
 faults: .venv/.synced ## every adapter against a provider that fails every fifth call (SEED=7 MESSAGES=500 ONLY=smtp,twilio)
 	@SEED="$(SEED)" MESSAGES="$(MESSAGES)" ONLY="$(ONLY)" WORKERS="$(WORKERS)" SWITCHED="$(SWITCHED)" HONGYAN_REQUIRE_STACK=1 $(BIN)/python -m tests.chaos.faults
 
-mutation: .venv/.synced ## switch each guard off in a copy, and see its test fail (ARGS="lease": those)
+mutation: .venv/.synced-spark ## switch each guard off in a copy, and see its test fail (ARGS="lease": those)
 	@$(STACK) up
 	@$(BIN)/python -m tests.chaos.mutations $(ARGS)
 

@@ -24,6 +24,7 @@ from hongyan.commands import (
     demo,
     dev,
     lanes,
+    lost,
     policy,
     recall,
     receipts,
@@ -32,6 +33,7 @@ from hongyan.commands import (
     schema,
     send,
     simulator,
+    spark,
     status,
     templates,
     topics,
@@ -86,6 +88,7 @@ for _command, _help, _line in _COMMANDS:
     app.command(_command.__name__, cls=OptionalValues, help=_help, short_help=_line)(_command)
 app.add_typer(deliveries.app)
 app.add_typer(lanes.app)
+app.add_typer(lost.app)
 app.add_typer(workers.app)
 app.add_typer(topics.app)
 app.add_typer(policy.app)
@@ -96,6 +99,7 @@ app.add_typer(alerts.app)
 app.add_typer(db.app)
 app.add_typer(bench.app)
 app.add_typer(config.app)
+app.add_typer(spark.app)
 app.command("completion", help=completion.HELP, short_help="Completion for your shell.")(
     completion.completion
 )

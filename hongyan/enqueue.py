@@ -163,13 +163,25 @@ def _fields(line: bytes) -> dict[str, Any]:
         raise EnvelopeError("not_json", "$", f"not JSON: {exc}") from exc
 
 
+OnAccepted = Callable[[Notification, kafka.Message], None]
+"""Gets an acknowledged notification and its record (hongyan/submission/accepted_trace.py)."""
+
+
 class NotificationSender:
     """Produces notifications and counts their outcomes. For one thread."""
 
-    def __init__(self, settings: KafkaSettings, outcome: EnqueueOutcome, keep: float = 0) -> None:
-        """Keeps the first `keep` notifications in the outcome. Raises KafkaUnavailable, SettingsError."""
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        outcome: EnqueueOutcome,
+        keep: float = 0,
+        on_accepted: OnAccepted = lambda _notification, _message: None,
+    ) -> None:
+        """Keeps the first `keep` notifications in the outcome. Calls `on_accepted` for each acknowledged
+        one. Raises KafkaUnavailable, SettingsError."""
         self.outcome = outcome
         self._keep = keep
+        self._on_accepted = on_accepted
         self._prefix = settings.topic_prefix
         self._producer = kafka.producer(settings, client_id="hongyan-send")
         self._topics = kafka.existing_topics(settings)
@@ -227,6 +239,7 @@ class NotificationSender:
         )
         if kept:
             outcome.notifications.append(outcome.last)
+        self._on_accepted(notification, message)
 
     def _fail(self, message_id: str, topic: str, cause: str) -> None:
         self.outcome.failed.append(Failed(message_id, topic, cause))

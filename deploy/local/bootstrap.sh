@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv/ with the locked dependencies. Needs Python 3.11 or newer and a way to PyPI, nothing else.
+# WITH_SPARK=1 adds PySpark, half a gigabyte.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -57,5 +58,6 @@ export UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT=$VENV UV_NO_PROGRESS=1
 # Compiled, so that no process compiles what it imports: also not where Python must not write bytecode.
 $VENV/bin/uv sync --quiet --frozen --compile-bytecode --python $VENV/bin/python \
     --extra worker --extra receipts --extra recovery --extra simulator --extra otel --group dev --group foreign \
+    ${WITH_SPARK:+--extra spark} \
     || die "the locked dependencies could not be installed; the lines above say why."
-touch $VENV/.synced
+if [ -n "${WITH_SPARK:-}" ]; then touch $VENV/.synced-spark; else touch $VENV/.synced; fi

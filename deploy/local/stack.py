@@ -305,7 +305,7 @@ def private_stack(folder: Path, brokers: int = 1, only: Collection[str] = ()) ->
 def reserved_base(brokers: int) -> Iterator[int]:
     """A port base whose ports are free, and nobody else's who asks here, until the end.
 
-    No server has the base itself as its port, so it stands for all of them: whoever holds it bound has
+    No server has the base itself as its port, so it stands for all of them: the process that binds it has
     them, also while a server is down.
     """
     for base in _PRIVATE_BASES:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hongyan.errors import WrongUsage
 from hongyan.terminal import PROBLEMS, complain, err, explained, out, print_json
 
 HELP = explained(
@@ -67,6 +68,14 @@ TURNS_HELP = explained(
     "0.02.",
     "hongyan bench turns ../before",
     "hongyan bench turns ../before --rounds 4 --json",
+)
+SPARK_HELP = explained(
+    "Measure the rebuild of generated days beside a bare read, shuffle by key and write of the same rows, "
+    "in one Spark session on local[2]; then a tenth more on top of the largest size. Needs Java 17, 4 GB "
+    "of memory and some 10 GB of disk for 10 million events. Takes a quarter of an hour. Exits 1 when a "
+    "bar is missed, and names it.",
+    "hongyan bench spark --json",
+    "hongyan bench spark --sizes 200000,1000000      small ones",
 )
 _COLUMNS = {
     "ordered_per_second": "ordered/s",
@@ -187,25 +196,60 @@ def turns(
     _end(report, as_json=as_json)
 
 
+@app.command("spark", help=SPARK_HELP, short_help="A rebuild beside a bare shuffle.")
+def spark(
+    sizes: Annotated[
+        str, typer.Option("--sizes", metavar="N,N", help="Events of each size.")
+    ] = "1000000,3000000,10000000",
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", help="Where the tables go; default: the system's temporary one."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    bench = _module("spark")
+    report = bench.measure(sizes_of(sizes), say=_say, folder=folder)
+    for ratio in report["ratios"]:
+        if not ratio["holds"]:
+            complain(f"missed: {ratio['ratio']} is {ratio['median']}, wanted {ratio['wanted']}")
+    _end(report, as_json=as_json)
+
+
+def sizes_of(text: str) -> list[int]:
+    """Returns the numbers of a list. Raises WrongUsage."""
+    try:
+        sizes = [int(word) for word in text.replace("_", "").split(",")]
+    except ValueError as exc:
+        raise WrongUsage(f"--sizes {text}: give whole numbers with commas between them") from exc
+    if min(sizes) < 1:
+        raise WrongUsage(f"--sizes {text}: a size is at least 1")
+    return sizes
+
+
 def _bench(name: str) -> tuple[Any, Any]:
     """Returns the benchmark's module and the running stack. Sets up logging to standard error."""
-    from backends import logs
-    from backends.settings import LogSettings
+    bench = _module(name)
+    from benchmarks.ground import Servers
+    from deploy.local.stack import shared_stack
 
-    logs.configure(LogSettings(), quiet=True)
-    try:
-        from benchmarks.ground import Servers
-        from deploy.local.stack import shared_stack
-
-        bench = import_module(f"benchmarks.{name}")
-    except ImportError as exc:
-        complain(f"benchmarks need the source tree, not only the installed program ({exc})")
-        raise typer.Exit(PROBLEMS) from exc
     stack = shared_stack(_say)
     stack.up()
     redis_url = f"{stack.redis_url.rpartition('/')[0]}/{REDIS_DATABASE}"
     processes = [stack.pid(name) for name in stack.names]
     return bench, Servers(stack.bootstrap, stack.database_url, redis_url, processes)
+
+
+def _module(name: str) -> Any:
+    """Returns the benchmark's module. Sets up logging to standard error."""
+    from backends import logs
+    from backends.settings import LogSettings
+
+    logs.configure(LogSettings(), quiet=True)
+    try:
+        return import_module(f"benchmarks.{name}")
+    except ImportError as exc:
+        complain(f"benchmarks need the source tree, not only the installed program ({exc})")
+        raise typer.Exit(PROBLEMS) from exc
 
 
 def _say(line: str) -> None:

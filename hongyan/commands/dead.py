@@ -138,11 +138,12 @@ def replay(
 def _replayer(settings: Settings, target: str) -> Iterator[Replayer]:
     from backends.kafka import clients as kafka
     from dispatcher.dead_letters.replay import Replayer
+    from hongyan.submission.accepted_trace import accepted_trace
     from idempotency.sql_ledger import open_ledger
 
-    with closing(open_ledger(settings)) as ledger:
+    with closing(open_ledger(settings)) as ledger, accepted_trace(settings, "replay") as trace:
         producer = kafka.producer(settings.kafka, client_id="hongyan-replay")
-        yield Replayer(producer, ledger.replays(), target=target)
+        yield Replayer(producer, ledger.replays(), target=target, on_sent=trace.replayed)
 
 
 def _matching(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -75,6 +76,7 @@ def demo(
 
 def _play(folder: Path, file: Path, as_json: bool) -> None:
     from hongyan.commands.trace import show as show_story
+    from hongyan.demo.spark_note import spark_note
 
     try:
         from hongyan.demo.scenario import DemoFailed, run
@@ -100,6 +102,7 @@ def _play(folder: Path, file: Path, as_json: bool) -> None:
         out().print(
             "Next: [bold]hongyan dev[/] keeps such a platform running, for sends of your own."
         )
+        out().print(spark_note(os.environ.get("JAVA_HOME", "")), markup=False)
 
 
 class _Display:

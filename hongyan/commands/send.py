@@ -176,6 +176,7 @@ def _awaited(order: _Order, *, as_json: bool) -> bool:
 def _outcome(order: _Order, checks: list[Check]) -> EnqueueOutcome:
     """Sends the notifications of the file, or of the fields; only checks them for `--check`."""
     from hongyan.enqueue import EnqueueOutcome, NotificationSender
+    from hongyan.submission.accepted_trace import accepted_trace
     from hongyan.submission.notification_file import checked_lines
     from hongyan.submission.receiver_check import ReceiverCheck
     from hongyan.submission.template_check import TemplateCheck
@@ -193,7 +194,9 @@ def _outcome(order: _Order, checks: list[Check]) -> EnqueueOutcome:
         outcome.sent = sum(1 for _ in ready)
     else:
         keep = _KEPT if order.wait_s is None else float("inf")
-        _send(NotificationSender(settings.kafka, outcome, keep), ready, order.timeout_s)
+        with accepted_trace(settings, "send") as trace:
+            sender = NotificationSender(settings.kafka, outcome, keep, trace.sent)
+            _send(sender, ready, order.timeout_s)
     outcome.warnings += render.warnings
     return outcome
 

@@ -7,11 +7,13 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from hongyan.errors import WrongUsage
 from hongyan.flags import duration_ms
+from hongyan.tables import age, local_time
 from hongyan.terminal import PROBLEMS, complain, err, explained, out, print_json, settings_of
 from hongyan.usage.durations import seconds
 
@@ -21,18 +23,25 @@ if TYPE_CHECKING:
 
     from backends.settings import Settings
     from backends.sql.database import Database
-    from tracing.timeline import DeliveryStory, Moment, Story
+    from hongyan.traces.search import Found, SearchWindow
+    from tracing.stories import SearchTerms
+    from tracing.timeline import DeliveryStory, LedgerRow, Moment, Story
 
 HELP = explained(
     "Show what became of a message, receiver by receiver: by its id, a delivery key, your own "
-    "biz_id, or a record's place in Kafka. Of a biz_id the newest messages come first, 50 at most; --since "
-    "and --limit choose others. With --wait it first waits until every delivery of it has ended. Exits 1 "
-    "when nothing is known of it, or if the wait was too short.",
+    "biz_id, or a record's place in Kafka; without one, the newest of a receiver or template. Of a biz_id "
+    "the newest messages come first, 50 at most; --since and --limit choose others. Looks into the ledger, "
+    "its archive, the trace and the rebuilt traces, and names the places of each part. With --wait it "
+    "first waits until every delivery of it has ended. Exits 1 when nothing is known of it, or if the wait "
+    "was too short.",
     "hongyan trace 0192f3c47b1a7cc0a1b2c3d4e5f60718",
     "hongyan trace order-1001 --wait 30",
     "hongyan trace customer-42 --since 24h --limit 10 --brief",
+    "hongyan trace --receiver +8613800000001 --since 7d",
     "hongyan trace hongyan.dispatch.sms.notice/3/1745 --json",
 )
+_SINCE_MS: Final = 86_400_000
+"""A search without a name and without --since goes back this far."""
 _STYLES = {
     "SENT": "green",
     "DELIVERED": "green",
@@ -43,10 +52,16 @@ _STYLES = {
 }
 _TOLD = {
     "created": "created by the sender",
+    "accepted": "acknowledged by Kafka",
     "received": "read from Kafka",
     "claimed": "claimed in the ledger",
     "called": "provider called",
     "answered": "provider answered",
+    "attempted": "another call follows",
+    "taken": "taken to be sent again",
+    "found": "found lost, entered to be sent",
+    "recall_asked": "recall asked for",
+    "removed": "removed by Kafka before it was read",
     "timed_out": "no answer in time",
     "lost": "no answer: connection lost",
     "not_started": "the request did not leave",
@@ -66,25 +81,39 @@ _TOLD = {
     "receipt_contradicted": "a later receipt says otherwise; the first one stays",
     "dead_letter": "put into the dead letters",
     "handed_over": "handed over",
+    "appended": "appended to Kafka",
 }
-_NAMED = frozenset({"received", "claimed", "resolved"})
+_NAMED = frozenset({"received", "claimed", "resolved", "taken"})
 """Moments whose worker is always named."""
+_PLACED = frozenset({"accepted", "appended", "received", "dead_letter"})
+"""Moments that show a record's place."""
 _UNANSWERED = frozenset({"timed_out", "lost", "not_started"})
 _PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d{1,9})/(?P<offset>\d{1,18})")
 
 
 def trace(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="ID", help="Id, delivery key, biz_id or place.")],
+    name: Annotated[
+        str, typer.Argument(metavar="[ID]", help="Id, delivery key, biz_id or place.")
+    ] = "",
+    receiver: Annotated[
+        str,
+        typer.Option("--receiver", metavar="TEXT", help="A receiver, typed in full."),
+    ] = "",
+    template: Annotated[
+        str, typer.Option("--template", metavar="NAME", help="A template's name.")
+    ] = "",
     since: Annotated[
         str,
         typer.Option(
-            "--since", metavar="AGO", help="Messages of a biz_id from 90m, 6h, 7d ago or later."
+            "--since",
+            metavar="AGO",
+            help="Messages from 90m, 6h, 7d ago or later; without an ID the default is 24h.",
         ),
     ] = "",
     limit: Annotated[
         int,
-        typer.Option("--limit", "-n", min=1, metavar="N", help="Most messages of a biz_id."),
+        typer.Option("--limit", "-n", min=1, metavar="N", help="Most messages."),
     ] = 50,
     brief: Annotated[
         bool, typer.Option("--brief", help="One line for each delivery.", metavar="")
@@ -101,38 +130,113 @@ def trace(
     ] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
+    _check(name, searched=bool(receiver or template), waits=bool(wait))
     settings = settings_of(context)
     from hongyan.database import existing
-    from hongyan.trace_wait import await_end, ended
-    from tracing.timeline import find
+    from hongyan.trace_wait import ended
+    from hongyan.traces.search import SearchWindow
+    from hongyan.traces.selection import terms_of
 
+    terms = None if name else terms_of(settings, receiver, template)
     database = existing(settings)
-    since_ms = time.time_ns() // 1_000_000 - duration_ms("--since", since) if since else 0
-    look = partial(find, database, name, since=since_ms, limit=limit)
-    stories = await_end(look, wait) if wait else look()
-    if not stories and (place := place_of(name)):
-        stories = find(database, _id_at(settings, place))
+    window = SearchWindow(_since(since, searches=terms is not None), limit)
+    if wait:
+        _await_end(database, name, window, wait)
+    found = _found(settings, database, name, terms, window)
+    stories = _narrowed(found.stories, receiver, template) if name else found.stories
+    _show_all(stories, brief=brief, as_json=as_json)
+    _remark(found, stories, searched=terms is not None)
+    if not stories:
+        raise _nothing(name or receiver or template, since)
+    _note_left_out(database, name, window.since, stories)
+    if wait and not ended(stories):
+        raise _unended(wait)
+
+
+def _check(name: str, *, searched: bool, waits: bool) -> None:
+    """Raises WrongUsage for options that name nothing or do not go together."""
+    if not (name or searched):
+        raise WrongUsage("give an ID, --receiver or --template")
+    if waits and not name:
+        raise WrongUsage("--wait goes with an ID")
+
+
+def _await_end(database: Database, name: str, window: SearchWindow, wait_s: float) -> None:
+    from hongyan.trace_wait import await_end
+    from tracing.stories import find
+
+    await_end(partial(find, database, name, since=window.since, limit=window.limit), wait_s)
+
+
+def _unended(wait_s: float) -> typer.Exit:
+    """Complains that the time was over first. Returns the command's end."""
+    complain(f"not ended within {wait_s:g} s; `hongyan status` shows what it waits for")
+    return typer.Exit(PROBLEMS)
+
+
+def _show_all(stories: Sequence[Story], *, brief: bool, as_json: bool) -> None:
     if as_json:
         print_json(stories)
-    for story in [] if as_json else stories:
+        return
+    for story in stories:
         show(story, brief=brief)
-    if not stories:
-        later = f" since {since}" if since else ""
-        complain(
-            f"nothing is known of {name!r}{later}; a message shows up once a worker has read it"
-        )
-        raise typer.Exit(PROBLEMS)
-    _note_left_out(database, name, since_ms, stories)
-    if wait and not ended(stories):
-        complain(f"not ended within {wait:g} s; `hongyan status` shows what it waits for")
-        raise typer.Exit(PROBLEMS)
+
+
+def _nothing(name: str, since: str) -> typer.Exit:
+    """Complains that nothing is known of it. Returns the command's end."""
+    later = f" since {since}" if since else ""
+    complain(f"nothing is known of {name!r}{later}; a message shows up once a worker has read it")
+    return typer.Exit(PROBLEMS)
+
+
+def _since(since: str, *, searches: bool) -> int:
+    """Returns the start of the window, epoch milliseconds."""
+    ago = duration_ms("--since", since) if since else _SINCE_MS if searches else 0
+    return time.time_ns() // 1_000_000 - ago if ago else 0
+
+
+def _found(
+    settings: Settings,
+    database: Database,
+    name: str,
+    terms: SearchTerms | None,
+    window: SearchWindow,
+) -> Found:
+    from hongyan.traces.search import TraceSearch
+
+    search = TraceSearch(settings, database)
+    if terms is not None:
+        return search.holding(terms, window)
+    found = search.named(name, window)
+    if not found.stories and (place := place_of(name)):
+        return search.named(_id_at(settings, place), window)
+    return found
+
+
+def _narrowed(stories: list[Story], receiver: str, template: str) -> list[Story]:
+    from hongyan.traces.selection import of_receiver, of_template
+
+    kept = of_receiver(stories, receiver) if receiver else stories
+    return of_template(kept, template) if template else kept
+
+
+def _remark(found: Found, stories: Sequence[Story], *, searched: bool) -> None:
+    """Prints the age of the rebuilt traces, and the places that gave nothing: after a search each, else
+    only where the live places knew too little."""
+    rebuilt = any("rebuilt" in one.sources for story in stories for one in story.deliveries)
+    if (rebuilt or searched) and found.rebuilt_until is not None:
+        ago = age(time.time_ns() // 1_000_000 - found.rebuilt_until)
+        err().print(f"the rebuilt traces end at {local_time(found.rebuilt_until)}, {ago} ago")
+    if searched or not stories:
+        for remark in found.remarks:
+            err().print(remark, markup=False)
 
 
 def _note_left_out(database: Database, name: str, since: int, stories: Sequence[Story]) -> None:
     """Prints a remark if the biz_id has more messages than are shown."""
-    from tracing.timeline import messages_of
+    from tracing.stories import messages_of
 
-    if stories[0].biz_id != name or stories[0].message_id == name:
+    if not name or stories[0].biz_id != name or stories[0].message_id == name:
         return
     messages = messages_of(database, name, since)
     if messages > len(stories):
@@ -157,6 +261,8 @@ def show(story: Story, *, brief: bool = False) -> None:
         out().print(Padding(_headline(delivery), (0, 0, 0, 2), expand=False))
         if brief:
             continue
+        for line in _origins(delivery):
+            out().print(Padding(Text(line, "dim"), (0, 0, 0, 4), expand=False))
         table = _table(delivery.moments, _policy_of(delivery))
         out().print(Padding(table, (0, 0, 0, 4), expand=False))
         out().print()
@@ -164,9 +270,6 @@ def show(story: Story, *, brief: bool = False) -> None:
 
 def _headline(delivery: DeliveryStory) -> Text:
     from rich.text import Text
-
-    from idempotency.claims.rows import GIVEN_BACK
-    from idempotency.lines import ASLEEP_AT
 
     row = delivery.row
     line = Text.assemble(("→ ", "dim"), delivery.receiver or "receiver unknown")
@@ -176,19 +279,38 @@ def _headline(delivery: DeliveryStory) -> Text:
             line.append(f" ({row.reason})")
         if row.provider_id:
             line.append(f"  provider id {row.provider_id}")
-        if row.next_at == ASLEEP_AT and row.state == "RETRY":
-            line.append("  next when its turn in line comes")
-        elif row.reason == GIVEN_BACK and row.state == "RETRY":
-            line.append("  next when its Kafka record is read again")
-        elif row.next_at and row.state == "RETRY":
-            line.append(f"  next at {_clock(row.next_at)}")
+        line.append(_next(row))
     elif delivery.delivery_key:
+        if delivery.state:
+            line.append(f"  {delivery.state}", _STYLES.get(delivery.state, "red"))
         line.append("  no ledger row", "dim")
     if delivery.delivery_key:
         line.append(f"  {delivery.delivery_key}", "dim")
     if version := _policy_of(delivery):
         line.append(f"  policy {version}", "dim")
     return line
+
+
+def _next(row: LedgerRow) -> str:
+    """Returns the time at which a waiting delivery goes on; empty if it does not wait."""
+    from idempotency.claims.rows import GIVEN_BACK
+    from idempotency.lines import ASLEEP_AT
+
+    if row.state != "RETRY" or not row.next_at:
+        return ""
+    if row.next_at == ASLEEP_AT:
+        return "  next when its turn in line comes"
+    if row.reason == GIVEN_BACK:
+        return "  next when its Kafka record is read again"
+    return f"  next at {_clock(row.next_at)}"
+
+
+def _origins(delivery: DeliveryStory) -> list[str]:
+    """Returns lines on the places of its parts, unless the ledger and the live trace have them all, and on
+    stages that are missing."""
+    places = [one for one in delivery.sources if one not in ("ledger", "trace")]
+    lines = [f"from {', '.join(delivery.sources)}"] if places else []
+    return [*lines, *(f"missing: {one}" for one in delivery.missing)]
 
 
 def _policy_of(delivery: DeliveryStory) -> str:
@@ -224,7 +346,7 @@ def _details(moment: Moment, before: str, version: str) -> Text:
     line = Text()
     if moment.state:
         line.append(f"{moment.state} ", _STYLES.get(moment.state, "red"))
-    of_call = moment.what in ("called", "owner_dead")
+    of_call = moment.what in ("called", "owner_dead", "taken")
     named = moment.worker != before or moment.what in _NAMED
     by = moment.worker if named and moment.what != "owner_dead" else ""
     other = moment.policy_version if moment.policy_version != version else ""
@@ -235,7 +357,7 @@ def _details(moment: Moment, before: str, version: str) -> Text:
         f"after {moment.took_ms:,} ms" if moment.what in _UNANSWERED else "",
         moment.reason,
         moment.detail,
-        moment.origin if moment.what in ("received", "dead_letter") else "",
+        moment.origin if moment.what in _PLACED else "",
         f"by {by}" if by else "",
         f"policy {other}" if other else "",
     )

@@ -27,7 +27,8 @@ from hongyan.demo.proof import (
 )
 from hongyan.enqueue import BadLine, EnqueueOutcome, NotificationSender, Ready, read_lines
 from simulator import SimulatorError
-from tracing.timeline import Story, find
+from tracing.stories import find
+from tracing.timeline import Story
 
 FIRST: Final = "worker-1"
 SECOND: Final = "worker-2"

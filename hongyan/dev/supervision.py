@@ -20,7 +20,7 @@ READY_S: Final = 60.0
 QUICK_S: Final = 10.0
 """A process that dies sooner after its start counts as failing."""
 MOST_FAILURES: Final = 3
-"""So many failures of one process, one after another, end the whole."""
+"""After this many failures of one process in a row, the whole tree ends."""
 _LOOK_S: Final = 0.1
 
 Say = Callable[[str], None]

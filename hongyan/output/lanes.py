@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from idempotency.fleet.snapshots import LaneSnapshot
     from idempotency.fleet.status import Process
 
-WITHIN_S: Final = 1.0
-"""Longest time that the broker is asked for."""
+_ASK_S: Final = 1.0
+"""Longest wait for one answer of the broker."""
 _NUMBERS: Final = ("PARTS", "LAG", "FLIGHT", "WAITING", "/S")
 _TITLES: Final = ("LANE", *_NUMBERS, "BREAKER", "PAUSED")
 
@@ -58,8 +58,8 @@ def lane_rows(
     pauses: Iterable[LanePause],
     settings: Settings | None,
 ) -> list[LaneRow]:
-    """Returns a row for each lane. Asks the broker of `settings`, for WITHIN_S at most, about lanes that no
-    worker reads: without a worker, or paused."""
+    """Returns a row for each lane. Asks the broker of `settings` about lanes that no worker reads, since
+    none lives or the lane is paused. Their lag is unknown if it does not answer."""
     live = [one for one in processes if not one.lost]
     paused = {pause.lane: pause for pause in pauses}
     rows = {lane: _row(lane, live, paused.get(lane)) for lane in lanes}
@@ -145,12 +145,16 @@ def _of(process: Process, lane: str) -> LaneSnapshot | None:
 
 
 def _asked(settings: Settings, lanes: Sequence[str]) -> Mapping[str, tuple[int, int]]:
-    from backends.kafka.lag_measurement import group_lag
+    from backends.kafka.clients import KafkaTrouble
+    from backends.kafka.group_lag import GroupLagQuery
     from message.vocabulary import lane_named
 
     prefix = settings.kafka.topic_prefix
     topics = {one.topic(prefix): lane for lane in lanes if (one := lane_named(lane)) is not None}
-    found = group_lag(settings.kafka, topics, WITHIN_S)
+    try:
+        found = GroupLagQuery(settings.kafka, _ASK_S).lag(topics)
+    except KafkaTrouble:
+        return {}
     return {topics[topic]: measured for topic, measured in found.items()}
 
 

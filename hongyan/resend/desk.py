@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,13 +34,15 @@ class ResendDesk:
     """Resources of one run; `stack` closes them."""
 
     def __init__(self, settings: Settings, stack: ExitStack, orders: ResendOrders) -> None:
+        from hongyan.submission.accepted_trace import AcceptedTrace
         from idempotency.sql_ledger import open_ledger
         from policy.active import in_force
         from policy.versions import Versions
-        from recovery.operator_actions import Operator
+        from recovery.operator_actions import WHO, Operator
         from sending.receiver_marks import GateMarks, open_marks
         from sending.runtime.clock import Clock
         from tracing import open_recorder
+        from tracing.masks import hasher
 
         self.settings = settings
         self.orders = orders
@@ -46,8 +50,10 @@ class ResendDesk:
         stack.callback(self.ledger.close)
         policy = in_force(settings, Versions(self.ledger.database)).policy
         self.ledger.announced.follow(policy.announced)
-        recorder = open_recorder(settings)
+        name = f"{WHO}-{socket.gethostname()}-{os.getpid()}"
+        recorder = open_recorder(settings, name)
         stack.callback(recorder.close)
+        self.accepted = AcceptedTrace(recorder, WHO, hasher(settings.outcomes.hash_key))
         shared = open_marks(settings, self.ledger.identity(), stack)
         marks = GateMarks(policy, shared, clock=Clock())
         self.picks: Picks = self.ledger.picks()
@@ -113,7 +119,8 @@ def _copied(desk: ResendDesk, made: Sequence[Copy | OperatorResult]) -> list[Ope
     fresh = [copy for copy in copies if copy.told.new_id not in known]
     if fresh and not desk.orders.dry_run:
         outcome = sending.EnqueueOutcome()
-        sender = sending.NotificationSender(desk.settings.kafka, outcome)
+        kafka = desk.settings.kafka
+        sender = sending.NotificationSender(kafka, outcome, on_accepted=desk.accepted.sent)
         for copy in fresh:
             sender.send(sending.prepared(copy.fields, copy.fields["created_at"]))
         sender.finish(30.0)

@@ -22,7 +22,7 @@ MODULES: Final = {
     "recovery": ("celery", "kombu"),
     "simulator": ("aiosmtpd", "uvloop"),
     "otel": ("opentelemetry",),
-    "spark": ("pyspark",),
+    "spark": ("deltalake", "pyspark"),
 }
 """Modules that each extra of pyproject.toml brings, without those of `worker`."""
 _ON_WORKER: Final = ("receipts", "recovery")

@@ -1,0 +1,202 @@
+"""One rebuild: what came in since the last one is folded into the rows that it touches.
+
+    marks      versions of all tables, before anything is read
+    parts      of new events, records and dead letters
+    days       in which a row of theirs may be; only these are read and replaced
+    fold       their parts, and those of the rows that they touch, in one shuffle
+    write      one commit
+    figures    hours, gaps and double sends of what was touched; the program writes them with the run's end
+
+Killed anywhere, the next run begins at the same marks and comes to the same tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from spark_jobs.config import JobConfig
+from spark_jobs.rebuild import doubles, funnels, gaps, increment, letters, parts, touched, unkeyed
+from spark_jobs.rebuild.fold import fold, one_pass
+from spark_jobs.rebuild.missing import TraceLevels
+from spark_jobs.warehouse import Warehouse
+
+APP: Final = "rebuild"
+_TABLE: Final = increment.RESULT
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Facts of the program that the warehouse does not have."""
+
+    earlier: Mapping[str, Any] | None = None
+    """Figures of the last rebuild that was done."""
+    levels: TraceLevels = TraceLevels()  # noqa: RUF009 - immutable
+    keys_of: unkeyed.KeysOf | None = None
+
+
+@dataclass(frozen=True)
+class RebuildFigures:
+    """Figures of one rebuild, and the rows of the small tables."""
+
+    marks: increment.Marks
+    whole: bool
+    """True: everything was read."""
+    days: list[date]
+    rows: int
+    """Rows of `deliveries` written."""
+    keys_by_events: int
+    keys_by_body: int
+    keys_unknown: int
+    double_sends: int
+    hours: list[funnels.HourFigures] = field(repr=False)
+    gaps: list[gaps.LifeGap] = field(repr=False)
+    doubles: list[doubles.DoubleSend] = field(repr=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the figures for `spark_runs`. The next rebuild reads `marks` and `keys_unknown`."""
+        return {
+            "marks": {table: list(mark) for table, mark in self.marks.items()},
+            "whole": self.whole,
+            "days": [day.isoformat() for day in self.days],
+            "rows": {"deliveries": self.rows},
+            "keys_by_events": self.keys_by_events,
+            "keys_by_body": self.keys_by_body,
+            "keys_unknown": self.keys_unknown,
+            "double_sends": self.double_sends,
+            "hours": len(self.hours),
+            "lives": len(self.gaps),
+            "missing_events": sum(gap.missing for gap in self.gaps),
+            "dropped_events": sum(gap.dropped for gap in self.gaps),
+        }
+
+
+def run(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    config: JobConfig,
+    run_id: int,
+    around: Surroundings = Surroundings(),
+) -> RebuildFigures:
+    """Rebuilds `deliveries`. Returns the figures; writes no SQL."""
+    warehouse.make_all()
+    now = increment.marks(warehouse)
+    new = increment.new_rows(warehouse, increment.marks_of(around.earlier), now)
+    with one_pass(spark):
+        if new is None:
+            return _whole(warehouse, run_id, now, around)
+        return _increment(warehouse, config, run_id, now, new, around)
+
+
+def _whole(
+    warehouse: Warehouse, run_id: int, now: increment.Marks, around: Surroundings
+) -> RebuildFigures:
+    all_ = {table: warehouse.read(table) for table in increment.SOURCES}
+    named = unkeyed.keyed(all_["records"], all_["events"], around.keys_of)
+    frames = _parts(all_, named)
+    if _any(all_["dead_letters"]):
+        frames.append(parts.letter_parts(letters.keyed(all_["dead_letters"], all_["records"])))
+    days = set(_days(warehouse.read(_TABLE)))
+    for table in ("events", "records", "dead_letters"):
+        days.update(_days(all_[table]))
+    rows = fold(parts.union(frames), around.levels)
+    warehouse.replace_days(_TABLE, rows, days, APP, run_id)
+    lives = gaps.lives_of(all_["trace_records"])
+    return _figures(warehouse, now, days, named, lives, whole=True)
+
+
+def _increment(
+    warehouse: Warehouse,
+    config: JobConfig,
+    run_id: int,
+    now: increment.Marks,
+    new: Mapping[str, DataFrame],
+    around: Surroundings,
+) -> RebuildFigures:
+    named = _keyed(warehouse, config, new, around)
+    frames = _parts(new, named)
+    frames += _letters(warehouse, new)
+    came = parts.union(frames)
+    rows = warehouse.read(_TABLE)
+    days = set(_days(came))
+    if days:
+        with touched.keys_of(came) as keys:
+            have = set(_days(rows))
+            days.update(touched.days(rows, keys, have, config.open_days))
+            # A day of new parts is replaced even if they touch none of its rows: all of it is read.
+            found = rows.where(F.col("day").isin(sorted(days)))
+            all_ = parts.union([came, parts.row_parts(touched.of(found, keys))])
+            result = fold(all_, around.levels).unionByName(touched.others(found, keys))
+            warehouse.replace_days(_TABLE, result, days, APP, run_id)
+    lives = gaps.lives_of(new["trace_records"])
+    return _figures(warehouse, now, days, named, lives, whole=False)
+
+
+def _parts(frames: Mapping[str, DataFrame], named: unkeyed.Keyed) -> list[DataFrame]:
+    found = [parts.event_parts(frames["events"]), parts.record_parts(frames["records"])]
+    return found if named.records is None else [*found, parts.record_parts(named.records)]
+
+
+def _keyed(
+    warehouse: Warehouse, config: JobConfig, new: Mapping[str, DataFrame], around: Surroundings
+) -> unkeyed.Keyed:
+    """Names receivers of new records, and of open days' records if some had no name before."""
+    records = new["records"]
+    if (around.earlier or {}).get("keys_unknown"):
+        open_days = sorted(_days(warehouse.read("records")))[-config.open_days :]
+        records = records.unionByName(warehouse.read("records", open_days)).dropDuplicates(
+            ["topic", "topic_id", "partition", "offset"]
+        )
+    return unkeyed.keyed(records, warehouse.read("events"), around.keys_of)
+
+
+def _letters(warehouse: Warehouse, new: Mapping[str, DataFrame]) -> list[DataFrame]:
+    """Returns the parts of new letters of any record, and of any letter of new records."""
+    found = []
+    if _any(new["dead_letters"]):
+        every = warehouse.read("records")
+        found.append(parts.letter_parts(letters.keyed(new["dead_letters"], every)))
+    if _any(new["records"]) and _any(warehouse.read("dead_letters")):
+        every = warehouse.read("dead_letters")
+        found.append(parts.letter_parts(letters.keyed(every, new["records"])))
+    return found
+
+
+def _figures(
+    warehouse: Warehouse,
+    now: increment.Marks,
+    days: Collection[date],
+    named: unkeyed.Keyed,
+    lives: list[str],
+    *,
+    whole: bool,
+) -> RebuildFigures:
+    rows = warehouse.read(_TABLE, days)
+    doubled = doubles.doubles(rows)
+    return RebuildFigures(
+        # The result's own version is that of its newest commit: the next run begins there.
+        marks={**now, _TABLE: increment.marks(warehouse)[_TABLE]},
+        whole=whole,
+        days=sorted(days),
+        rows=warehouse.written_rows(_TABLE) if days else 0,
+        keys_by_events=named.by_events,
+        keys_by_body=named.by_body,
+        keys_unknown=named.unknown,
+        double_sends=doubled.count() if days else 0,
+        hours=funnels.hours(rows) if days else [],
+        gaps=gaps.gaps(warehouse.read("trace_records"), lives),
+        doubles=doubles.read(doubled) if days else [],
+    )
+
+
+def _days(frame: DataFrame) -> list[date]:
+    return [row["day"] for row in frame.select("day").distinct().collect()]
+
+
+def _any(frame: DataFrame) -> bool:
+    return not frame.isEmpty()
