@@ -1,4 +1,4 @@
-"""What libraries print, warn of and let die is a line of JSON among the others."""
+"""Libraries' prints, warnings and uncaught errors become JSON lines among the others."""
 
 from __future__ import annotations
 

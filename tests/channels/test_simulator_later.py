@@ -26,12 +26,12 @@ def test_calls_come_in_the_order_in_which_they_are_due_and_not_before(new_loop: 
             due = begun + after_s
             later.at(due, lambda: called.append((name, loop.time() >= due - 0.001)))
 
-        put("third", 0.06)
-        put("second", 0.03)  # an earlier one comes after a later one
-        put("first", 0.01)
         put("at once", -1.0)
-        put("after third", 0.06)
-        later.at(begun + 0.08, over.set)
+        put("third", 1.1)  # so late that no machine is too slow to put the others in time
+        put("second", 0.8)
+        put("first", 0.5)
+        put("after third", 1.1)
+        later.at(begun + 1.2, over.set)
         await asyncio.wait_for(over.wait(), PATIENCE_S)
         return called
 

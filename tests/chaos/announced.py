@@ -26,10 +26,10 @@ class Announced(NamedTuple):
 
 
 class Announcements(NamedTuple):
-    """What the topic shows."""
+    """Counts of the outcome topic's events."""
 
     events: int
-    """Different ones."""
+    """Number of different event ids."""
     repeats: int
 
 

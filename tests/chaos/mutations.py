@@ -24,9 +24,12 @@ from tests.chaos.mutation import Misplaced, Mutation, section_of
 from tests.chaos.mutations_control import CONTROL
 from tests.chaos.mutations_faults import FAULTS
 from tests.chaos.mutations_http2 import HTTP2
+from tests.chaos.mutations_lost import LOST
 from tests.chaos.mutations_outcomes import OUTCOMES
 from tests.chaos.mutations_recovery import RECOVERY
 from tests.chaos.mutations_resolvers import RESOLVERS
+from tests.chaos.mutations_spark import SPARK
+from tests.chaos.mutations_spark_lost import SPARK_LOST
 
 _LIMIT_S = 180
 _OUTCOME = re.compile(r"^(FAILED|ERROR) (\S+)", re.MULTILINE)
@@ -718,10 +721,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         (_OUTCOMES + "test_a_failure_is_judged_by_its_phase_alone",),
     ),
     Mutation(
-        "a status that nobody knows is in doubt",
+        "a status outside of our own protocol is in doubt",
         "channels.judging.outcomes:_promised",
         "    return refused_by_status(status, code, detail, wait_ms) or Unknown(code, detail)\n",
         "    return refused_by_status(status, code, detail, wait_ms) or NotSent(code, detail)\n",
+        (_OUTCOMES + "test_in_our_own_protocol_every_status_has_one_class",),
+    ),
+    Mutation(
+        "a provider's status that nobody knows is in doubt",
+        "channels.judging.outcomes:refusal",
+        "    return found or Unknown(code, detail)\n",
+        "    return found or NotSent(code, detail)\n",
         (_OUTCOMES + "test_every_status_has_one_class",),
     ),
     Mutation(
@@ -792,7 +802,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     *RECOVERY,
     *CONTROL,
     *OUTCOMES,
+    *LOST,
+    *SPARK_LOST,
     *RESOLVERS,
+    *SPARK,
     *HTTP2,
 )
 

@@ -28,9 +28,9 @@ RECOVERY: tuple[Mutation, ...] = (
     # -- what is told --
     Mutation(
         "the trace names the dead worker's attempt, and nobody else's",
-        "recovery.telemetry:RecoveryTelemetry._death",
-        "        if doubt.reason != OWNER_DEAD:\n",
-        "        if doubt.reason == OWNER_DEAD:\n",
+        "recovery.telemetry:RecoveryTelemetry.resolved",
+        "        if doubt.reason == OWNER_DEAD:",
+        "        if doubt.reason != OWNER_DEAD:",
         (_RESOLVING + "test_the_attempt_of_a_dead_worker_is_told_when_its_doubt_is_decided",),
     ),
     Mutation(

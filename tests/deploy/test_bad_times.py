@@ -1,4 +1,4 @@
-"""What a person gets where the machine is not ready: one sentence that says the way out."""
+"""A machine that is not ready gets one sentence that says what to do."""
 
 import json
 import shutil

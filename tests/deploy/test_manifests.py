@@ -36,8 +36,9 @@ def config(overlay: str) -> dict[str, Any]:
 def ours(overlay: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Yields component, pod and container of each container with our image."""
     for one in manifests(overlay):
-        template = one.get("spec", {}).get("template")
-        if template and one["kind"] in ("Job", *CONTROLLERS):
+        spec = one.get("spec", {})
+        template = spec.get("jobTemplate", {"spec": spec})["spec"].get("template")
+        if template and one["kind"] in ("Job", "CronJob", *CONTROLLERS):
             pod = template["spec"]
             for container in (*pod.get("initContainers", ()), *pod["containers"]):
                 if "hongyan-" in container["image"]:
@@ -91,6 +92,19 @@ def test_each_service_is_probed_spread_and_drained(overlay: str, kind: str) -> N
     budget = named(overlay, "PodDisruptionBudget", f"hongyan-{kind}")["spec"]
     assert budget["maxUnavailable"] == 1
     assert budget["selector"]["matchLabels"]["app.kubernetes.io/component"] == kind
+
+
+def test_one_run_of_the_spark_jobs_at_a_time() -> None:
+    spec = named("production", "CronJob", "hongyan-spark")["spec"]
+    assert spec["concurrencyPolicy"] == "Forbid"
+    job = spec["jobTemplate"]["spec"]
+    assert job["backoffLimit"] == 0
+    [container] = job["template"]["spec"]["containers"]
+    assert container["args"] == ["spark", "run"]
+    [volume] = [one for one in container["volumeMounts"] if one["name"] == "warehouse"]
+    variables = {one["name"]: one["value"] for one in container["env"]}
+    assert variables["HONGYAN_SPARK__WAREHOUSE"] == volume["mountPath"]
+    assert "hongyan-spark" in {name for name, _pod, _container in ours("production")}
 
 
 def test_a_worker_is_a_static_member_under_its_pods_name() -> None:

@@ -38,6 +38,13 @@ def has_points() -> None:
     install(os.environ["CHAOS_ORDERS"])
 
 
+def trace_leaks() -> None:
+    """A share of its trace events vanishes after they got their numbers, as TRACE_LEAK says."""
+    from tests.spark_jobs.truth.trace_leak import install
+
+    install(os.environ["TRACE_LEAK"])
+
+
 def revoke_drain_is_short() -> None:
     """A revoke waits a moment only for what is under way."""
     from dispatcher.kafka import source

@@ -66,7 +66,7 @@ def commands_of(steps: Sequence[Step]) -> list[str]:
 
 
 def copy_of_the_repository(folder: Path) -> Path:
-    """What a clone would hold, with the environment that `make venv` would make."""
+    """Copies the files a clone would hold, with the environment that `make venv` would make."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=REPOSITORY,

@@ -155,6 +155,16 @@ class Wire:
                 for number in range(self.partitions(name))
             }
 
+    def starts(self, name: str) -> dict[Place, int]:
+        """The log's start, per partition."""
+        with closing(self._reader()) as reader:
+            return {
+                Place(name, number): reader.get_watermark_offsets(
+                    TopicPartition(name, number), timeout=_ASK_S
+                )[0]
+                for number in range(self.partitions(name))
+            }
+
     # -- sending --
 
     def send(

@@ -119,7 +119,7 @@ def test_the_table_of_extras_is_that_of_the_project() -> None:
         of_others = {"h2", "httptools"} if extra == "simulator" else set()
         if extra == "otel":  # several packages share the module
             brought = {owner for owner in brought if owner in names}
-        assert brought - {"kombu"} == names - {"pyspark"} - of_others, extra
+        assert brought - {"kombu"} == names - of_others, extra
 
 
 def test_a_missing_library_is_told_with_what_to_type() -> None:

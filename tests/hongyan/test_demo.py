@@ -169,3 +169,29 @@ def test_the_rate_is_that_of_the_last_second() -> None:
     assert reader._rate(1.0, 100) == 100
     assert reader._rate(1.5, 100) == 50
     assert reader._rate(3.0, 100) == 0
+
+
+@pytest.mark.parametrize(
+    ("java", "pyspark", "why"),
+    [
+        (False, True, "they need Java 17 or newer."),
+        (True, False, "they need pip install 'hongyan[spark]'."),
+        (
+            True,
+            True,
+            "Java's Kafka client cannot read the embedded Kafka. With a real one type make up",
+        ),
+    ],
+)
+def test_the_demo_says_why_it_shows_no_spark_job(
+    java: bool, pyspark: bool, why: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hongyan.demo import spark_note
+
+    if java:
+        (folder / "bin").mkdir()
+        (folder / "bin" / "java").touch()
+    monkeypatch.setattr(spark_note, "find_spec", lambda _name: object() if pyspark else None)
+    assert why in spark_note.spark_note(str(folder))
+    monkeypatch.setenv("PATH", str(folder / "bin"))
+    assert "Java 17" in spark_note.spark_note(""), "java in PATH must be a program"

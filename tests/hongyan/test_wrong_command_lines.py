@@ -194,7 +194,7 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         2,
         "give either --file, or --lane with --to and what to send",
     ),
-    (("trace",), 2, "missing argument 'ID' (see `hongyan trace --help`)"),
+    (("trace",), 2, "give an ID, --receiver or --template"),
     (("trace", "a", "b"), 2, "got unexpected extra argument(s) (b) (see `hongyan trace --help`)"),
     (
         ("status", "--limit", "0"),
@@ -298,7 +298,7 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         2,
         (
             "there is no rule 'lagg'; there are breaker_open, dead_letters_held, dropped, "
-            "heartbeat_lost, lag, lane_paused, log_began_anew, login_refused, "
+            "heartbeat_lost, lag, lane_paused, log_began_anew, login_refused, lost, "
             "oldest_uncommitted, outcomes_late, parked, policy_lanes_kept, policy_refused, "
             "records_removed, recovery_overdue, retries_spent, unknown_age"
         ),

@@ -27,7 +27,7 @@ SETTLES_MS = 500
 
 
 def hongyan(fleet: Fleet, *arguments: str) -> Any:
-    """What the command prints as JSON; it must succeed."""
+    """Returns the JSON that the command prints; the command must succeed."""
     done = subprocess.run(
         [sys.executable, "-c", "from hongyan.cli import main; main()", *arguments, "--json"],
         cwd=REPOSITORY,

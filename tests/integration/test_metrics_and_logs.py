@@ -51,6 +51,7 @@ UNLESS = {
     "hongyan_dead_letters_held": "no poison came",
     "hongyan_recovery_overdue_seconds": "another process has the duty",
     "hongyan_recovery_behind": "no lane is ordered",
+    "hongyan_lost_findings": "no delivery was found lost",
     "hongyan_outcomes_waiting": "no lane announces its ends",
     "hongyan_outcomes_oldest_seconds": "no lane announces its ends",
 }

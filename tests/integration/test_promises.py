@@ -58,7 +58,7 @@ def test_a_new_receiver_under_an_old_id_is_a_new_delivery(fleet: MakeFleet) -> N
 
 
 def test_every_outcome_of_a_provider_has_its_state(fleet: MakeFleet) -> None:
-    one = fleet(policy={LANE: {"timeout_ms": 1_000}})
+    one = fleet(policy={LANE: {"timeout_ms": 5_000}})
     rules = [
         Faults(receiver="ok"),
         Faults(receiver="bad", errors={"400": 1.0}),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from backends.settings import PolicySettings, Settings
 from message.vocabulary import LANES, Lane, lane_named
 from policy.gates import ContentDedup, FrequencyCap, QuietHours
-from policy.loading import PolicyError, cautions_in, file_of, load
+from policy.loading import PolicyError, cautions_in, file_of, load, parse
 from policy.schema import (
     DEFAULTS_BY_KIND,
     BreakerPolicy,
@@ -21,6 +21,7 @@ from policy.schema import (
     Policy,
     RetryPolicy,
     SmtpPolicy,
+    WhenLost,
 )
 from policy.toml_document import key_lines, line_of
 from policy.validation import contradictions
@@ -414,3 +415,25 @@ def test_every_field_is_documented() -> None:
 
 def test_the_example_is_a_good_one() -> None:
     load(ROOT / "examples" / "policy.toml")
+
+
+def test_a_lost_delivery_is_resent_as_the_guarantee_says_or_the_field() -> None:
+    assert LanePolicy().resends_lost
+    assert not LanePolicy(guarantee=Guarantee.AT_MOST_ONCE).resends_lost
+    assert not LanePolicy(guarantee=Guarantee.BEST_EFFORT).resends_lost
+    assert LanePolicy(guarantee=Guarantee.AT_MOST_ONCE, lost=WhenLost.RESEND).resends_lost
+    assert not LanePolicy(lost=WhenLost.ASK).resends_lost
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('lost = "retry"', "lost"),
+        ('guarantee = "best_effort"\nlost = "resend"', '"resend" needs the ledger'),
+        ("receipt_lag_ms = 0", "receipt_lag_ms"),
+        ("retention_days = 7\nreceipt_lag_ms = 604_800_001", "the row would be gone by then"),
+    ],
+)
+def test_wrong_terms_of_lost_deliveries_are_refused(text: str, problem: str) -> None:
+    with pytest.raises(PolicyError, match=problem):
+        parse("policy.toml", f"[defaults]\n{text}\n".encode(), version="v")

@@ -10,9 +10,11 @@ import pytest
 from backends.settings import DatabaseSettings, Settings
 from backends.sql import schema
 from backends.sql.database import Database, database_url
+from backends.sql.errors import SqlAway
 from policy.active import in_force
 from policy.loading import PolicyError
 from policy.versions import Overtaken, Versions
+from sending.policy_reload import in_force_at_start
 
 ONE = "[defaults]\nthreads = 1\n"
 TWO = "[defaults]\nthreads = 2\n"
@@ -111,3 +113,30 @@ def test_a_version_that_names_an_unknown_account_says_which_version_and_line(
     bad = versions.add('[defaults]\naccounts = ["nobody"]\n', "li", base=0, before="")
     with pytest.raises(PolicyError, match=f"^{bad.name}:2: defaults.accounts: account 'nobody'"):
         in_force(settings, versions)
+
+
+def test_the_text_of_a_file_is_kept_once_and_found_by_its_version(
+    versions: Versions, settings: Settings
+) -> None:
+    for _ in range(2):
+        now = in_force_at_start(settings, versions)
+        assert now.policy.version == "default"
+    (Path(settings.base) / "policy.toml").write_text(ONE)
+    of_file = in_force_at_start(settings, versions).policy.version
+    second = versions.add(TWO, "li", base=0, before=ONE)
+    (Path(settings.base) / "policy.toml").write_text("[defaults]\nthreads = 7\n")
+    assert in_force_at_start(settings, versions).number == 1  # the file has no effect
+    every = [of_file, second.name, "default", "file:gone"]
+    assert versions.texts(every) == {of_file: ONE, second.name: TWO, "default": ""}
+    assert versions.texts([]) == {}
+    assert [one.number for one in versions.history(9)] == [1]
+
+
+def test_a_process_starts_though_the_text_cannot_be_kept(
+    versions: Versions, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(version: str, content: str) -> None:
+        raise SqlAway("read only")
+
+    monkeypatch.setattr(versions, "keep", refuse)
+    assert in_force_at_start(settings, versions).number == 0

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from backends.kafka.clients import KafkaUnavailable
-from backends.kafka.group_lag import GroupLagQuery
+from backends.kafka.group_lag import GroupLagQuery, TopicLag
 from backends.settings import KafkaSettings
 from deploy.local.stack import Stack
 from idempotency.ledger import LedgerUnavailable
@@ -25,7 +25,7 @@ class Broker:
     """Answers with `lag`, or not at all."""
 
     def __init__(self) -> None:
-        self.lag: dict[str, int] = {TOPIC: 7}
+        self.lag = {TOPIC: TopicLag(7, 1)}
         self.away = False
         self.mine = True
         self.asked = 0
@@ -40,7 +40,7 @@ class Broker:
             monotonic=lambda: self.now,
         )
 
-    def query(self, topics: Collection[str]) -> Mapping[str, int]:
+    def query(self, topics: Collection[str]) -> Mapping[str, TopicLag]:
         self.asked += 1
         assert list(topics) == [TOPIC]
         if self.away:
@@ -114,10 +114,10 @@ def test_brokers_say_what_is_not_committed(stack: Stack) -> None:
             wire.make_topic(topic, 2)
             wire.send([b"x"] * 10, 0, lane="sms.notice")
             wire.send([b"x"] * 3, 1, lane="sms.notice")
-            assert query.lag([topic]) == {topic: 13}, "a group that never committed"
+            assert query.lag([topic]) == {topic: TopicLag(13, 2)}, "a group that never committed"
             wire.commit_as_foreigner(Place(topic, 0), 4)
-            assert query.lag([topic]) == {topic: 9}
+            assert query.lag([topic]) == {topic: TopicLag(9, 2)}
             wire.truncate(topic, 0, 8)
-            assert query.lag([topic]) == {topic: 5}, "what Kafka removed is no lag"
+            assert query.lag([topic]) == {topic: TopicLag(5, 2)}, "what Kafka removed is no lag"
         finally:
             wire.close()

@@ -214,7 +214,7 @@ def sealed(url: str) -> Iterator[World]:
 
 
 class ClaimCounts:
-    """What strategies count."""
+    """Takes the counts of a claim strategy and keeps none."""
 
     def claimed(self, batch: int, seconds: float) -> None:
         pass

@@ -79,6 +79,7 @@ def test_while_redis_is_away_recovery_goes_on_and_says_so_once(
             items += place.waiting(5)
             place.await_states(SENT=count, timeout_s=20)
             assert '"reason": null' in page(place, "r1", "/readyz")
+        (silent,) = lines(place, "r1", "celery_silent")
         stack.start("redis")
         until(lambda: lines(place, "r1", "celery_back"))
         items += place.waiting(5)
@@ -86,7 +87,6 @@ def test_while_redis_is_away_recovery_goes_on_and_says_so_once(
         process.terminate()
         assert process.wait(30) == 0, place.log("r1")
     assert place.accepted() == {item.key: 1 for item in items}
-    (silent,) = lines(place, "r1", "celery_silent")
     assert "ConnectionError" in silent["cause"] or "OperationalError" in silent["cause"], silent
     log = place.log("r1")
     assert "Traceback" not in log
@@ -185,6 +185,9 @@ class Counted:
         return 0
 
     def tidy(self) -> None: ...
+
+    def enter_lost(self) -> int:
+        return 0
 
 
 def test_the_built_in_schedule_looks_only_while_celery_is_silent() -> None:

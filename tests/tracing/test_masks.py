@@ -4,8 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from message.envelope import Template
+from message.outcome_event import receiver_hash
 from message.vocabulary import CHANNELS
-from tracing.masks import MASK, mask
+from tests.dispatcher.fakes import notification
+from tracing.masks import MASK, hasher, mask, template_of
 
 
 @pytest.mark.parametrize(
@@ -33,3 +36,23 @@ def test_no_receiver_is_shown_whole(channel: str, receiver: str) -> None:
     assert MASK in shown
     if channel != "email":
         assert len(shown) - len(MASK) <= max(0, len(receiver) - 3)
+
+
+@pytest.mark.parametrize("key", ["k" * 32, "k" * 64, "k" * 65, "\u9e3f" * 200])
+@pytest.mark.parametrize("receiver", ["+8613800000001", "\ud800", "", "\u5f20@example.com"])
+def test_the_hash_of_a_receiver_is_that_of_outcome_events(key: str, receiver: str) -> None:
+    assert hasher(key)("sms", receiver) == receiver_hash(key.encode(), "sms", receiver)
+
+
+def test_without_a_key_there_is_no_hash() -> None:
+    assert hasher("")("sms", "+8613800000001") == ""
+
+
+@pytest.mark.parametrize(("name", "shown"), [("SMS_123", "SMS_123"), ("+8613800000001", MASK)])
+def test_a_template_is_named_where_it_has_a_name(name: str, shown: str) -> None:
+    one = notification(template=Template(id=name, params={}), content=None)
+    assert template_of(one) == shown
+
+
+def test_inline_content_has_no_template() -> None:
+    assert template_of(notification()) == ""

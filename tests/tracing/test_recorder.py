@@ -9,9 +9,10 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from tracing import recorder as recorder_module
+from tracing.drops import Drops
 from tracing.events import NoRecorder, Stage, TraceEvent
 from tracing.metrics import show_drops
-from tracing.recorder import Drops, OpenSink, QueuedRecorder, Sink, SinkAway
+from tracing.recorder import OpenSink, QueuedRecorder, Sink, SinkAway
 
 PATIENCE_S = 20.0
 DROPPED = "hongyan_trace_dropped_total"
@@ -37,7 +38,7 @@ class Kept:
         if len(self.events) >= self._wants:
             self.enough.set()
 
-    def close(self, timeout_s: float) -> None:
+    def close(self, timeout_s: float, last: bool = False) -> None:
         self.closed.set()
 
 
@@ -52,7 +53,7 @@ class Stuck:
         self.entered.set()
         assert self.release.wait(PATIENCE_S)
 
-    def close(self, timeout_s: float) -> None:
+    def close(self, timeout_s: float, last: bool = False) -> None:
         pass
 
 
@@ -74,7 +75,7 @@ class Failing:
             raise self.failures.pop(0)
         self.kept.write(batch)
 
-    def close(self, timeout_s: float) -> None:
+    def close(self, timeout_s: float, last: bool = False) -> None:
         self.closed.set()
 
 
@@ -163,7 +164,7 @@ def test_close_keeps_to_its_time_and_counts_what_was_left(make: Make) -> None:
     recorder.close(0.2)
     recorder.close(0.2)
     assert time.monotonic() - began < PATIENCE_S / 2
-    assert recorder.drops.counts() == {("stuck", "closing"): 10}
+    assert recorder.drops.counts() == {("stuck", "unfinished"): 10}
     recorder.record(events(2))
     assert recorder.drops.counts()["stuck", "closed"] == 2
     stuck.release.set()

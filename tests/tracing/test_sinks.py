@@ -13,12 +13,14 @@ from backends.settings import DatabaseSettings, Settings, TraceSettings
 from backends.sql import schema
 from backends.sql.database import Database, database_url
 from tracing import open_recorder
-from tracing.database_sink import DatabaseSink, open_database_sink
+from tracing.drops import Drops
 from tracing.events import NoRecorder, Stage, TraceEvent
-from tracing.kafka_sink import RECORD_BYTES, KafkaSink, records
-from tracing.recorder import Drops, SinkAway
+from tracing.recorder import SinkAway
 from tracing.rows import DAY_MS, copy_text, events_in, rows_of
-from tracing.timeline import COPIES, find, moments
+from tracing.sinks.database import DatabaseSink, open_database_sink
+from tracing.sinks.kafka import RECORD_BYTES, KafkaSink, TraceLife, records
+from tracing.stories import COPIES, find
+from tracing.timeline import moments
 
 NOW = 1_795_000_000_000
 NASTY = 'tab\t back\\slash "quote" \n鸿雁'
@@ -40,7 +42,7 @@ class FakeProducer:
         self._full = full
         self._error = error
 
-    def produce(self, topic: str, *, value: bytes, on_delivery: Any) -> None:
+    def produce(self, topic: str, *, value: bytes, headers: Any, on_delivery: Any) -> None:
         if self.polls < self._full:
             raise BufferError
         self.values.append(value)
@@ -61,7 +63,7 @@ class Error:
 def test_a_flush_is_one_record_with_an_array_of_events() -> None:
     producer = FakeProducer()
     sent = [event("a"), event("b", detail=NASTY)]
-    KafkaSink(producer, "hongyan.trace", Drops()).write(sent)
+    KafkaSink(producer, "hongyan.trace", Drops(), TraceLife("w")).write(sent)
     assert [msgspec.json.decode(v, type=list[TraceEvent]) for v in producer.values] == [sent]
 
 
@@ -81,17 +83,18 @@ def test_an_event_longer_than_the_limit_travels_alone() -> None:
 
 def test_what_kafka_did_not_take_is_counted() -> None:
     drops = Drops()
-    KafkaSink(FakeProducer(error=Error()), "t", drops).write([event("a"), event("b")])
+    sink = KafkaSink(FakeProducer(error=Error()), "t", drops, TraceLife("w"))
+    sink.write([event("a"), event("b")])
     assert drops.counts() == {("kafka", "msg_timed_out"): 2}
 
 
 def test_a_full_producer_is_waited_for_and_then_given_up() -> None:
     drops, now = Drops(), iter(range(0, 1_000, 2))
     patient = FakeProducer(full=2)
-    KafkaSink(patient, "t", drops, monotonic=lambda: float(next(now))).write([event("a")])
+    KafkaSink(patient, "t", drops, TraceLife("w"), lambda: float(next(now))).write([event("a")])
     assert len(patient.values) == 1
     full = FakeProducer(full=10**6)
-    KafkaSink(full, "t", drops, monotonic=lambda: float(next(now))).write([event("a")])
+    KafkaSink(full, "t", drops, TraceLife("w"), lambda: float(next(now))).write([event("a")])
     assert drops.counts() == {("kafka", "unreachable"): 1}
 
 

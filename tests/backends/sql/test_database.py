@@ -195,3 +195,13 @@ def _leave_open(database: Database) -> None:
 def _fail(database: Database) -> None:
     with pytest.raises(SqlAway), database.connection():
         raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+
+def test_a_connection_in_use_when_the_pool_closes_is_closed_when_it_comes_back(
+    lite: Database,
+) -> None:
+    with lite.connection() as mine:
+        lite.close()
+        mine.execute("SELECT 1")
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        mine.execute("SELECT 1")

@@ -578,7 +578,9 @@ def test_every_fault_is_told_as_the_ledger_has_it(
         post.send("first@example.com", message_id="m-0")
     before = len(list(post.provider.records()))
     post.provider.control(rules=[faults])
-    (outcome,) = post.send("ann@example.com", timeout_s=0.5)
+    # Only a server that falls silent needs the limit; a loaded machine may answer late.
+    limit_s = 0.5 if faults.hang or faults.drip else 10.0
+    (outcome,) = post.send("ann@example.com", timeout_s=limit_s)
     assert type(outcome) is kind
     assert [one.accepted for one in list(post.provider.records())[before:]] == accepted
 

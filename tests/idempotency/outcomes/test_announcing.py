@@ -406,6 +406,7 @@ READS = {
     "hongyan/commands/dead.py",
     "hongyan/commands/deliveries.py",
     "hongyan/commands/lanes.py",
+    "hongyan/commands/lost.py",
     "hongyan/commands/policy_versions.py",
     "hongyan/commands/status.py",
     "hongyan/commands/workers.py",

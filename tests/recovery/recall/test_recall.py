@@ -28,7 +28,7 @@ from tests.conformance.samples import sample
 from tests.harness.notifications import webhook
 from tests.idempotency.making import adopt, claims, deliveries, worker
 from tests.recovery.ground import Ground
-from tracing.timeline import find
+from tracing.stories import find
 
 MakeGround = Callable[..., Ground]
 

@@ -47,6 +47,7 @@ from tests.idempotency.making import (
     worker,
 )
 from tracing.events import NoRecorder, TraceEvent
+from tracing.orders import violations
 
 LANE = "sms.notice"
 WINDOW_MS = 60_000
@@ -215,6 +216,7 @@ def line(world: World, request: pytest.FixtureRequest) -> Iterator[Line]:
     line = Line(world, request.param)
     yield line
     line.callers.close()
+    assert violations(line.told.events) == []
 
 
 @pytest.fixture
@@ -592,6 +594,7 @@ def joined(world: World) -> Iterator[Line]:
     line = Line(world, Guarantee.AT_LEAST_ONCE, Joining())
     yield line
     line.callers.close()
+    assert violations(line.told.events) == []
 
 
 def one_account(line: Line) -> None:
@@ -636,7 +639,11 @@ def test_what_an_account_refuses_goes_through_another_at_once(line: Line) -> Non
     stored = line.world.rows("SELECT account, call_key FROM deliveries")
     assert stored == [(second, second_key)]
     told = [(e.stage, e.attempt, e.account, e.reason) for e in line.told.events]
-    assert told == [("attempted", 2, first, "no_balance"), ("settled", 3, second, None)]
+    assert told == [
+        ("taken", 2, first, "x"),
+        ("attempted", 2, first, "no_balance"),
+        ("settled", 3, second, None),
+    ]
 
 
 def test_the_last_attempt_goes_through_no_other_account(line: Line) -> None:
@@ -678,7 +685,8 @@ def test_while_the_ledger_is_away_nobody_is_sent_elsewhere(line: Line) -> None:
     line.callers._reroute = away
     line.resend(NotSent("no_balance", account=True))
     ((called, _),) = line.provider.calls
-    assert [(e.stage, e.account) for e in line.told.events] == [("settled", called)]
+    told = [(e.stage, e.account) for e in line.told.events]
+    assert told == [("taken", called), ("settled", called)]
     assert line.row(one)[:2] == ("RETRY", "no_balance")
     assert len(line.provider.calls) == 1
 
