@@ -1,4 +1,4 @@
-"""Whether so few tests failed that they are worth a run of their own; run as a program with pytest's list of them.
+"""Whether so few tests failed that they are worth a run of their own; run with pytest's list of them.
 
 Exits with 1, and says why, where none is listed (pytest itself ended) or more than `FEW`.
 """
@@ -15,7 +15,9 @@ def main(listed: Path) -> int:
     if not 0 < len(failed) <= FEW:
         print(f"{len(failed)} tests failed; up to {FEW} are run again alone, not these.")
         return 1
-    print(f"{len(failed)} failed beside the other tests and are run again alone; each is a fault to look at:")
+    print(
+        f"{len(failed)} failed beside other tests and run again alone; each is a fault to look at:"
+    )
     for name in failed:
         print(f"  {name}")
     return 0
