@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.chaos.mutation import Mutation
 
 _JOB = "tests/recovery/lost/test_job.py::"
+_RECOVERY = "tests/recovery/lost/test_recovery.py::"
 _RECALLED = _JOB + "test_a_recalled_one_enters_as_dropped"
 _PAST = _JOB + "test_past_its_time_it_is_entered_as_expired_and_a_person_may_retry_it"
 _YESTERDAY = _JOB + "test_a_row_of_yesterday_is_no_second_row_today"
@@ -74,5 +75,16 @@ LOST: tuple[Mutation, ...] = (
         "                if f.id in open_ids and keeps_order(f.lane, policy) is ordered\n",
         "                if keeps_order(f.lane, policy) is ordered\n",
         (_JOB + "test_a_dismissed_one_is_not_entered" + _LITE,),
+    ),
+    Mutation(
+        "an entry whose note is missing is recovery's own",
+        "recovery.lost.job:LostDeliveries._contradicted",
+        "begun=f.is_begun or row.reason == LOST",
+        "begun=False",
+        (
+            _RECOVERY
+            + "test_a_process_killed_between_claim_and_note_is_followed_by_one_send"
+            + _LITE,
+        ),
     ),
 )

@@ -34,6 +34,8 @@ class Point(StrEnum):
     """The provider has accepted, and the ledger does not know."""
     QUESTION = "question"
     """The provider has said what became of a doubt, and the ledger does not know."""
+    NOTE = "note"
+    """A lost delivery is entered into the ledger, and its finding has no decision."""
 
 
 class Orders:
@@ -76,6 +78,7 @@ def install(path: str) -> None:
     _claims(orders)
     _takes(orders)
     _calls(orders)
+    _notes(orders)
 
 
 def _at(point: Point, orders: Path) -> None:
@@ -170,3 +173,17 @@ def _calls(orders: Path) -> None:
     Engine.send = sending  # type: ignore[method-assign, assignment]
     NonBlockingEngine.begin = beginning  # type: ignore[method-assign]
     Engine.resolve = asking  # type: ignore[method-assign]
+
+
+def _notes(orders: Path) -> None:
+    """Recovery writes RESENT only after the claim has committed."""
+    from idempotency.lost.findings import Decision, FindingStatus, LostFindings
+
+    decide = LostFindings.decide
+
+    def deciding(self: LostFindings, decisions: Sequence[Decision], by: str) -> None:
+        if any(one.status is FindingStatus.RESENT for one in decisions):
+            _at(Point.NOTE, orders)
+        decide(self, decisions, by)
+
+    LostFindings.decide = deciding  # type: ignore[method-assign]

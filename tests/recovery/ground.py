@@ -150,8 +150,11 @@ class Ground:
             yield opened
             opened.recovery.drain(5.0)
 
-    def process(self, name: str, *, embedded: bool = True) -> subprocess.Popen[bytes]:
-        """A real `hongyan recovery`, started; its log is JSON lines in a file of its own."""
+    def process(
+        self, name: str, *, embedded: bool = True, orders: Path | None = None
+    ) -> subprocess.Popen[bytes]:
+        """A real `hongyan recovery`, started; its log is JSON lines in a file of its own. `orders` is
+        the file of `tests.chaos.points`."""
         config = self.folder / "hongyan.toml"
         tables = msgspec.to_builtins(self.settings)
         tables.pop("base")
@@ -172,6 +175,7 @@ class Ground:
                     "HONGYAN_CONFIG": str(config),
                     "HONGYAN_RECOVERY__ID": name,
                     "HONGYAN_ALERTS__SECRET": secret,
+                    **({"CHAOS_ORDERS": str(orders)} if orders else {}),
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=output,

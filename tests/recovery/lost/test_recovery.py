@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 import msgspec
@@ -13,8 +14,9 @@ from backends.settings import KafkaSettings
 from idempotency.lost.findings import FindingFilter, LostFindings
 from message.delivery import Delivery, Origin
 from message.envelope import encode
+from tests.chaos.points import Orders, Point
 from tests.recovery.conftest import MakeGround
-from tests.recovery.ground import LANE, Ground
+from tests.recovery.ground import LANE, WAIT_S, Ground, until
 from tests.recovery.lost.test_records import made
 from tests.recovery.test_recovery import run
 
@@ -96,10 +98,35 @@ def test_one_that_dies_between_claim_and_note_is_followed_by_another(
     assert one.states() == {"RETRY": 5}
     assert statuses(one) == ["NEW"] * 5
     run(one, SENT=5)
+    _let_the_duty_lapse(one)  # the recovery of `run` may have held it when it was stopped
     with one.recovery() as opened:  # the round after all were sent
         opened.recovery._parts.lost.run_once()
     assert statuses(one) == ["RESENT"] * 5
     assert one.accepted() == {item.key: 1 for item in items}
+
+
+def test_a_process_killed_between_claim_and_note_is_followed_by_one_send(lost: MakeLost) -> None:
+    one, items = lost(20)
+    orders = Orders(one.folder / "orders")
+    orders.give("kill", Point.NOTE)
+    killed = one.process("r1", orders=orders.path)
+    assert killed.wait(WAIT_S) == -signal.SIGKILL, one.logs()
+    assert orders.carried_out
+    assert statuses(one) == ["NEW"] * 20, "it was killed after the note"
+    assert one.states().total() == 20, "it was killed before the claim"
+    _let_the_duty_lapse(one)
+    one.process("r2")
+    until(lambda: statuses(one) == ["RESENT"] * 20)
+    one.await_states(SENT=20)
+    assert one.accepted() == {item.key: 1 for item in items}
+    reasons = {f.decided_why for f in one.ledger.findings().select(FindingFilter(), 20)}
+    assert all("since recovery began to enter it" in (why or "") for why in reasons)
+
+
+def _let_the_duty_lapse(ground: Ground) -> None:
+    """A killed holder keeps the duty for half a minute."""
+    with ground.ledger.database.begin() as connection:
+        connection.execute(text("DELETE FROM duties WHERE name = 'lost'"))
 
 
 def test_a_worker_that_has_sent_it_is_not_followed_by_recovery(lost: MakeLost) -> None:
