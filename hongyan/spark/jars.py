@@ -97,8 +97,8 @@ JARS: Final = (
         "2a32a9dcbc42d67a50ad3a0de5efd102c8d2be46720045f2cbd6689f160ab7c7",
     ),
     Jar(
-        *("org.xerial", "sqlite-jdbc", "3.51.1.0"),
-        "29eda0d1e5ab235b0f1baad05c531106c59c4a72c92a51a4b9c1a4e4c84abffe",
+        *("org.xerial", "sqlite-jdbc", "3.53.4.0"),
+        "bcb1f51e36f940867e83342f9efbf5968ac44a6bef4d397bb4af7b17b45cd2fb",
     ),
 )
 """All jars, each of a version that was seen to work with the others on Spark 4.2.0 and Java 17."""

@@ -182,7 +182,10 @@ class LedgerReader:
         *,
         keyed: bool = False,
     ) -> DataFrame:
-        """Runs the statement, once for each predicate. Returns the rows, read already."""
+        """Runs the statement, once for each predicate. Returns the rows, read already.
+
+        SQLite gets one connection at a time: an open and a close in two threads of one JVM once waited
+        for each other without end, in the driver's native code (its version 3.51.1)."""
         if predicates == []:
             return self._empty(schema)
         properties = {"driver": self._login.driver, "fetchsize": _FETCH, "customSchema": schema}
@@ -195,7 +198,7 @@ class LedgerReader:
             frame = self._spark.read.jdbc(
                 self._login.url, table, predicates=predicates or ["1 = 1"], properties=properties
             )
-            answer = kept(frame.coalesce(self._connections))
+            answer = kept(frame.coalesce(self._connections if self.is_postgres else 1))
         self.rows_read += answer.rows
         self._kept.append(answer.frame)
         return answer.frame
