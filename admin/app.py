@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from litestar import Litestar
+from litestar import Litestar, Router
 from litestar.config.compression import CompressionConfig
 from litestar.datastructures import State
 from litestar.di import Provide
@@ -54,7 +54,7 @@ def create_app(parts: ConsoleParts) -> Litestar:
     )
 
 
-def _static_files() -> object:
+def _static_files() -> Router:
     return create_static_files_router(
         path="/static", directories=[HOME / "static"], opt=for_everybody()
     )

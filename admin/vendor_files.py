@@ -58,7 +58,8 @@ def checked(package: dict[str, Any], content: bytes) -> bytes:
 
 
 def _mark(package: dict[str, Any], root: Path) -> Path:
-    return root / package["into"] / f".{package['name']}"
+    folder: str = package["into"]
+    return root / folder / f".{package['name']}"
 
 
 def _is_there(package: dict[str, Any], root: Path) -> bool:

@@ -1,8 +1,8 @@
 """Records who did what, to what, and why.
 
-Each row's digest covers the row and the digest before it, so that a removed or changed row breaks the chain.
+Each row's digest covers the row and the digest before it: a removed or changed row breaks the chain.
 `console_audit_head` holds the last number and digest under a seal: rows that are removed from the end are
-missed. With `console.secret` digest and seal are HMAC-SHA256, and nobody without the key can make them anew.
+missed. With `console.secret` both are HMAC-SHA256, which nobody without the key can make anew.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Journal:
         number, before, _seal = self._head(connection, locked=True)
         fields = (person, action, subject, lane, reason[:LONGEST_REASON], address)
         clean = [one.replace("\0", "\ufffd") for one in fields]
-        row = AuditRow(number + 1, self._clock(connection), *clean, digest="")
+        row = AuditRow(number + 1, self._clock(connection), *clean, "")
         row = row._replace(digest=self._digest(row, before))
         connection.execute(_ADD, row._asdict())
         moved = {"number": row.number, "digest": row.digest}

@@ -9,14 +9,17 @@ from typing import Any, Final
 
 from admin.live.spec import BoardSpec
 from admin.pages import (
+    account,
+    audit,
     health,
     live,
     login,
     missing,
     overview,
+    people,
 )
 
-_PAGES: Final = (overview, login, live, health, missing)
+_PAGES: Final = (overview, login, account, people, audit, live, health, missing)
 HANDLERS: Final[list[Any]] = [handler for page in _PAGES for handler in page.HANDLERS]
 BOARDS: Final[list[BoardSpec]] = [board for page in _PAGES for board in getattr(page, "BOARDS", ())]
 BOARD_SPECS: Final = {spec.name: spec for spec in BOARDS}

@@ -36,4 +36,4 @@ def fits(password_hash: str, password: str) -> bool:
         fitting = _HASHER.verify(password_hash or _NOBODY, password[:LONGEST])
     except (Argon2Error, InvalidHashError):
         return False
-    return fitting and bool(password_hash)
+    return bool(password_hash) if fitting else False

@@ -56,7 +56,7 @@ class SentForm:
         """Returns a field. Raises WrongForm without one."""
         value = self.text(name)
         if not value:
-            raise WrongForm("frame.field_missing", name, field=name)
+            raise WrongForm("frame.field_missing", name, name=name)
         return value
 
     def reason(self) -> str:
@@ -72,5 +72,5 @@ class SentForm:
         """Returns a whole number, with blanks and commas between its digits. Raises WrongForm."""
         value = self.required(name).replace(",", "").replace(" ", "")
         if not (value.isascii() and value.isdigit()) or len(value) > 15:
-            raise WrongForm("frame.field_number", name, field=name)
+            raise WrongForm("frame.field_number", name, name=name)
         return int(value)

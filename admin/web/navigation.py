@@ -34,8 +34,8 @@ ENTRIES: Final = (
     Entry("templates", "/templates", "t"),
     Entry("accounts", "/accounts", "c"),
     Entry("archive", "/archive", "h"),
-    Entry("people", "/people", "e", Role.ADMIN),
-    Entry("audit", "/audit", "u", Role.ADMIN),
+    Entry("people", "/people", "e", Role.ADMIN, shown=True),
+    Entry("audit", "/audit", "u", Role.ADMIN, shown=True),
 )
 """Set `shown=True` when the page exists."""
 
