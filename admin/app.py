@@ -32,8 +32,7 @@ def create_app(parts: ConsoleParts) -> Litestar:
         for spec in BOARDS
     }
     parts = replace(parts, boards=boards)
-    oidc = parts.settings.console.oidc_issuer
-    headers = DefineMiddleware(SecurityHeaders, secure=parts.secure, form_targets=oidc)
+    headers = DefineMiddleware(SecurityHeaders, secure=parts.secure)
     return Litestar(
         route_handlers=[*HANDLERS, _static_files()],
         guards=[admit],

@@ -11,7 +11,6 @@ from typing import Final
 from admin.audit.journal import Journal
 from admin.live.board import LiveBoard
 from admin.people.login_limits import LoginLimits
-from admin.people.oidc import OidcLogin, oidc_of
 from admin.people.sessions import SessionLimits, Sessions
 from admin.people.users import Users
 from backends.settings import Settings, SettingsError
@@ -44,7 +43,6 @@ class PeopleParts:
     users: Users
     sessions: Sessions
     limits: LoginLimits
-    oidc: OidcLogin | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,6 @@ def open_parts(settings: Settings, stack: ExitStack) -> ConsoleParts:
         Users(primary, clock),
         Sessions(primary, clock, limits),
         LoginLimits(primary, clock),
-        oidc_of(settings, primary, clock),
     )
     journal = Journal(primary, clock, settings.console.secret)
     return ConsoleParts(settings, ledger, databases, people, journal)

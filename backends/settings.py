@@ -23,7 +23,6 @@ DEFAULT_FILE: Final = "hongyan.toml"
 _LITERAL: Final = (
     ("alerts", "secret"),
     ("console", "secret"),
-    ("console", "oidc_client_secret"),
     ("database", "payload_key"),
     ("outcomes", "hash_key"),
     ("outcomes", "webhook_secret"),
@@ -204,8 +203,8 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     listen: str = "127.0.0.1:9480"
     url: str = ""
-    """Address by which browsers reach it, as https://console.example.com; empty: that of the request, and
-    no OIDC. With https, cookies are sent over TLS alone."""
+    """Address by which browsers reach it, as https://console.example.com; empty: that of the
+    request. With https, cookies are sent over TLS alone."""
     database_url: str = ""
     """A replica of the ledger for pages; empty: `database.url`. Actions and sessions ask the ledger."""
     secret: str = ""
@@ -216,16 +215,6 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Time after which a session ends in any case."""
     proxies: list[str] = []
     """Addresses of proxies whose X-Forwarded-For is believed."""
-    oidc_issuer: str = ""
-    """URL of an OpenID Connect provider; empty: local users alone."""
-    oidc_client_id: str = ""
-    oidc_client_secret: str = ""
-    oidc_groups_claim: str = "groups"
-    """Claim of the ID token that lists a person's groups."""
-    oidc_roles: dict[str, str] = {}
-    """Group to the roles of its members, as "operator:sms.*,email.notice viewer"."""
-    oidc_ca_file: str = ""
-    """A PEM file of authorities to trust beside the public ones."""
     health_address: str = "127.0.0.1:9482"
 
 

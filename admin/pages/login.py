@@ -22,9 +22,9 @@ _LONGEST_NEXT: Final = 2_000
 
 
 @get("/login", opt=for_everybody(), sync_to_thread=False)
-def login_page(view: View, parts: ConsoleParts, next: str = "/") -> Page:  # noqa: A002
+def login_page(view: View, next: str = "/") -> Page:  # noqa: A002
     """The form."""
-    return _form_page(view, parts, next)
+    return _form_page(view, next)
 
 
 @post("/login", opt=for_everybody(), status_code=200, sync_to_thread=True)
@@ -35,13 +35,13 @@ def login(view: View, parts: ConsoleParts, form: SentForm) -> Page:
     limits = parts.people.limits
     if not limits.admits(name, view.address):
         log.warning("login_limited", address=view.address)
-        return _form_page(view, parts, wanted, problem="login.limited", name=name, status=429)
+        return _form_page(view, wanted, problem="login.limited", name=name, status=429)
     with errors(), parts.databases.primary.begin() as connection:
         user = parts.people.users.named(connection, name)
     good = fits(user.password_hash if user else "", password)
     if user is None or not good or user.state != UserState.ACTIVE:
         log.warning("login_refused", address=view.address)
-        return _form_page(view, parts, wanted, problem="login.wrong", name=name, status=401)
+        return _form_page(view, wanted, problem="login.wrong", name=name, status=401)
     limits.succeeded(name, view.address)
     return signed_in(view, parts, user, wanted, "login.local")
 
@@ -71,7 +71,6 @@ def logout(request: AnyRequest, view: View, parts: ConsoleParts) -> Page:
 
 def _form_page(
     view: View,
-    parts: ConsoleParts,
     wanted: str,
     *,
     problem: str = "",
@@ -84,7 +83,6 @@ def _form_page(
         next=local_path(wanted[:_LONGEST_NEXT]),
         problem=problem,
         name=name[:100],
-        oidc=parts.people.oidc is not None,
     )
 
 

@@ -8,7 +8,6 @@ from litestar.datastructures import Cookie
 
 SESSION: Final = "hongyan-session"
 BEFORE_LOGIN: Final = "hongyan-login"
-OIDC: Final = "hongyan-oidc"
 LANGUAGE: Final = "hongyan-language"
 THEME: Final = "hongyan-theme"
 _YEAR_S: Final = 365 * 24 * 3_600

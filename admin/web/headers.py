@@ -12,7 +12,7 @@ NONCE: Final = "nonce"
 """Key of the nonce in the scope's state."""
 _POLICY: Final = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src 'self' data:;"
-    " connect-src 'self'; form-action 'self'{forms}; base-uri 'none'; frame-ancestors 'none'"
+    " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _EVERY: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -34,10 +34,9 @@ def _kept(scope: Scope) -> bytes:
 class SecurityHeaders:
     """ASGI middleware: makes a nonce for each request, and adds the headers to its answer."""
 
-    def __init__(self, app: ASGIApp, *, secure: bool, form_targets: str = "") -> None:
+    def __init__(self, app: ASGIApp, *, secure: bool) -> None:
         self._app = app
         self._more = (_HSTS,) if secure else ()
-        self._forms = f" {form_targets}" if form_targets else ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -46,7 +45,7 @@ class SecurityHeaders:
             return
         nonce = secrets.token_urlsafe(16)
         scope["state"][NONCE] = nonce
-        policy = _POLICY.format(nonce=nonce, forms=self._forms).encode()
+        policy = _POLICY.format(nonce=nonce).encode()
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
