@@ -6,10 +6,12 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.builders.hooks.plugin.interface import (  # type: ignore[import-not-found]
+    BuildHookInterface,
+)
 
 
-class VendorHook(BuildHookInterface):  # type: ignore[type-arg,misc,unused-ignore]
+class VendorHook(BuildHookInterface):  # type: ignore[misc]
     """Fetches the files that are not there yet; an editable install needs none."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

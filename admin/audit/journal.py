@@ -95,8 +95,8 @@ class Journal:
         """Adds one row in the caller's transaction. Returns its number."""
         number, before, _seal = self._head(connection, locked=True)
         fields = (person, action, subject, lane, reason[:LONGEST_REASON], address)
-        clean = [one.replace("\0", "\ufffd") for one in fields]
-        row = AuditRow(number + 1, self._clock(connection), *clean, "")
+        clean = (one.replace("\0", "\ufffd") for one in fields)
+        row = AuditRow._make((number + 1, self._clock(connection), *clean, ""))
         row = row._replace(digest=self._digest(row, before))
         connection.execute(_ADD, row._asdict())
         moved = {"number": row.number, "digest": row.digest}

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from litestar import get, post
 
-from admin.access import Person, for_signed_in
+from admin.access import for_signed_in
 from admin.pages.login import signed_in
-from admin.parts import ConsoleParts
 from admin.people.passwords import fits, problem_of
-from admin.web.forms import SentForm, WrongForm
-from admin.web.view import Page, View
+from admin.web.forms import WrongForm
+from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
+from admin.web.view import Page
 from idempotency.error_mapping import errors
 
 
 @get("/account", opt=for_signed_in(), sync_to_thread=False)
-def account(view: View) -> Page:
+def account(view: GivenView) -> Page:
     """The page."""
     return view.page("account.html")
 
 
 @post("/account/looks", opt=for_signed_in(), status_code=200, sync_to_thread=True)
-def looks(view: View, parts: ConsoleParts, person: Person, form: SentForm) -> Page:
+def looks(view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm) -> Page:
     """Sets language and theme."""
     with errors(), parts.databases.primary.begin() as connection:
         parts.people.users.set_looks(
@@ -30,7 +30,7 @@ def looks(view: View, parts: ConsoleParts, person: Person, form: SentForm) -> Pa
 
 
 @post("/account/password", opt=for_signed_in(), status_code=200, sync_to_thread=True)
-def password(view: View, parts: ConsoleParts, person: Person, form: SentForm) -> Page:
+def password(view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm) -> Page:
     """Changes the password. All sessions end, and a new one begins. Raises WrongForm."""
     new = form.exactly("new")
     if not parts.people.limits.admits(person.name, view.address):

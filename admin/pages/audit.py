@@ -5,24 +5,25 @@ from __future__ import annotations
 from typing import Final
 
 from litestar import get, post
+from litestar.params import FromQuery
 
 from admin.access import Role, needs
 from admin.audit.journal import AuditFilter
-from admin.parts import ConsoleParts
+from admin.web.given import GivenParts, GivenView
 from admin.web.paging import keys_of, page_of
-from admin.web.view import Page, View
+from admin.web.view import Page
 
 _PER_PAGE: Final = 100
 
 
 @get("/audit", opt=needs(Role.ADMIN), sync_to_thread=True)
 def audit(
-    view: View,
-    parts: ConsoleParts,
-    after: str = "",
-    person_is: str = "",
-    action: str = "",
-    subject: str = "",
+    view: GivenView,
+    parts: GivenParts,
+    after: FromQuery[str] = "",
+    person_is: FromQuery[str] = "",
+    action: FromQuery[str] = "",
+    subject: FromQuery[str] = "",
 ) -> Page:
     """The rows, the newest first."""
     asked = AuditFilter(person=person_is, action=action, subject=subject)
@@ -34,7 +35,7 @@ def audit(
 
 
 @post("/audit/check", opt=needs(Role.ADMIN), status_code=200, sync_to_thread=True)
-def check(view: View, parts: ConsoleParts) -> Page:
+def check(view: GivenView, parts: GivenParts) -> Page:
     """Checks the whole chain."""
     found = parts.journal.check()
     rows = page_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from litestar import Response, get
 
 from admin.access import for_everybody
-from admin.parts import ConsoleParts
+from admin.web.given import GivenParts
 from idempotency.error_mapping import errors
 from idempotency.ledger import LedgerError
 
@@ -17,7 +17,7 @@ def healthz() -> Response[str]:
 
 
 @get("/readyz", opt=for_everybody(), sync_to_thread=True)
-def readyz(parts: ConsoleParts) -> Response[str]:
+def readyz(parts: GivenParts) -> Response[str]:
     """The ledger answers, too. The cause is in the log alone: anybody may ask."""
     try:
         with errors(), parts.databases.primary.begin() as connection:

@@ -12,6 +12,7 @@ from typing import Final
 
 from anyio import to_thread
 from litestar import get
+from litestar.params import FromPath
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
 from admin.access import Person, for_signed_in
@@ -20,6 +21,7 @@ from admin.live.spec import BoardSpec
 from admin.parts import ConsoleParts
 from admin.web import cookies
 from admin.web.errors import Missing
+from admin.web.given import GivenParts, GivenPerson, GivenView
 from admin.web.view import AnyRequest, View
 from idempotency.ledger import LedgerError
 
@@ -31,7 +33,11 @@ LONGEST_S: Final = 3_600.0
 
 @get("/live/{name:str}", opt=for_signed_in(), sync_to_thread=False)
 def live(
-    name: str, request: AnyRequest, view: View, parts: ConsoleParts, person: Person
+    name: FromPath[str],
+    request: AnyRequest,
+    view: GivenView,
+    parts: GivenParts,
+    person: GivenPerson,
 ) -> ServerSentEvent:
     """The stream of one board. Raises Missing, Forbidden."""
     from admin.pages import BOARD_SPECS

@@ -6,13 +6,14 @@ from typing import Final
 
 import structlog
 from litestar import get, post
+from litestar.params import FromQuery
 
 from admin.access import for_everybody, for_signed_in
 from admin.parts import ConsoleParts
 from admin.people.passwords import fits
 from admin.people.users import User, UserState
 from admin.web import cookies
-from admin.web.forms import SentForm
+from admin.web.given import GivenForm, GivenParts, GivenView
 from admin.web.view import AnyRequest, Page, View, local_path
 from idempotency.error_mapping import errors
 
@@ -22,13 +23,13 @@ _LONGEST_NEXT: Final = 2_000
 
 
 @get("/login", opt=for_everybody(), sync_to_thread=False)
-def login_page(view: View, next: str = "/") -> Page:  # noqa: A002
+def login_page(view: GivenView, next: FromQuery[str] = "/") -> Page:  # noqa: A002
     """The form."""
     return _form_page(view, next)
 
 
 @post("/login", opt=for_everybody(), status_code=200, sync_to_thread=True)
-def login(view: View, parts: ConsoleParts, form: SentForm) -> Page:
+def login(view: GivenView, parts: GivenParts, form: GivenForm) -> Page:
     """Checks name and password. The answer to a wrong name is that to a wrong password."""
     name, password = form.text("name"), form.exactly("password")
     wanted = local_path(form.text("next", "/")[:_LONGEST_NEXT])
@@ -60,7 +61,7 @@ def signed_in(view: View, parts: ConsoleParts, user: User, wanted: str, action: 
 
 
 @post("/logout", opt=for_signed_in(), status_code=200, sync_to_thread=True)
-def logout(request: AnyRequest, view: View, parts: ConsoleParts) -> Page:
+def logout(request: AnyRequest, view: GivenView, parts: GivenParts) -> Page:
     """Ends the session."""
     name = cookies.cookie_name(cookies.SESSION, parts.secure)
     parts.people.sessions.end(request.cookies.get(name, ""))

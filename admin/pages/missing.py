@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from litestar import HttpMethod, route
+from litestar.params import FromPath
 
 from admin.access import for_signed_in
 from admin.web.errors import Missing
@@ -16,7 +17,7 @@ from admin.web.view import Page
     status_code=200,
     sync_to_thread=False,
 )
-def nothing(rest: str) -> Page:
+def nothing(rest: FromPath[str]) -> Page:
     """Raises Missing."""
     raise Missing(rest)
 

@@ -11,7 +11,8 @@ from admin.access import Person, Role, needs
 from admin.live.spec import BoardSpec
 from admin.pages.live import board_text
 from admin.parts import ConsoleParts
-from admin.web.view import Page, View
+from admin.web.given import GivenParts, GivenPerson, GivenView
+from admin.web.view import Page
 from idempotency.alerts.book import AlertBook, AlertShown
 from idempotency.fleet.controls import Controls, LanePause
 from idempotency.fleet.status import FleetStatus, LaneStatus, Process
@@ -94,7 +95,7 @@ BOARD: Final = BoardSpec("overview", EVERY_S, _reader, "live/overview.html", sho
 
 
 @get("/", opt=needs(Role.VIEWER), sync_to_thread=True)
-def overview(view: View, parts: ConsoleParts, person: Person) -> Page:
+def overview(view: GivenView, parts: GivenParts, person: GivenPerson) -> Page:
     """The page; its live part comes from the board."""
     value = parts.boards[BOARD.name].now()
     return view.page("overview.html", live=board_text(BOARD, value, view, person))

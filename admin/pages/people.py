@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from litestar import get, post
+from litestar.params import FromPath, FromQuery
 from sqlalchemy import Connection
 
 from admin.access import Person, Role, needs
@@ -15,24 +16,24 @@ from admin.people.passwords import problem_of
 from admin.people.users import User, UserState, lanes_of, written
 from admin.web.errors import Missing
 from admin.web.forms import SentForm, WrongForm
+from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
 from admin.web.paging import keys_of, page_of
 from admin.web.view import Page, View
 from idempotency.error_mapping import errors
 
-_ADMIN: Final = needs(Role.ADMIN)
 _PER_PAGE: Final = 50
 
 
-@get("/people", opt=_ADMIN, sync_to_thread=True)
-def people(view: View, parts: ConsoleParts, after: str = "") -> Page:
+@get("/people", opt=needs(Role.ADMIN), sync_to_thread=True)
+def people(view: GivenView, parts: GivenParts, after: FromQuery[str] = "") -> Page:
     """The list."""
     found = parts.people.users.page(keys_of(after, str) or "", _PER_PAGE + 1)
     rows = page_of(found, _PER_PAGE, lambda user: user.name)
-    return view.page("people.html", users=rows, written=written)
+    return view.page("people.html", users=rows)
 
 
-@post("/people", opt=_ADMIN, status_code=200, sync_to_thread=True)
-def add(view: View, parts: ConsoleParts, person: Person, form: SentForm) -> Page:
+@post("/people", opt=needs(Role.ADMIN), status_code=200, sync_to_thread=True)
+def add(view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm) -> Page:
     """Adds a user with a password and roles. Raises WrongForm, UserRefused."""
     name, password, reason = form.required("name"), form.exactly("password"), form.reason()
     if problem := problem_of(password, name):
@@ -52,8 +53,10 @@ def add(view: View, parts: ConsoleParts, person: Person, form: SentForm) -> Page
     return view.redirect("/people")
 
 
-@post("/people/{user:int}/roles", opt=_ADMIN, status_code=200, sync_to_thread=True)
-def roles(view: View, parts: ConsoleParts, person: Person, form: SentForm, user: int) -> Page:
+@post("/people/{user:int}/roles", opt=needs(Role.ADMIN), status_code=200, sync_to_thread=True)
+def roles(
+    view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm, user: FromPath[int]
+) -> Page:
     """Replaces a user's roles. Raises WrongForm, UserRefused, Missing."""
     wanted = _roles(form)
 
@@ -65,8 +68,10 @@ def roles(view: View, parts: ConsoleParts, person: Person, form: SentForm, user:
     return view.redirect("/people")
 
 
-@post("/people/{user:int}/state", opt=_ADMIN, status_code=200, sync_to_thread=True)
-def state(view: View, parts: ConsoleParts, person: Person, form: SentForm, user: int) -> Page:
+@post("/people/{user:int}/state", opt=needs(Role.ADMIN), status_code=200, sync_to_thread=True)
+def state(
+    view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm, user: FromPath[int]
+) -> Page:
     """Disables or enables a user. Raises WrongForm, UserRefused, Missing."""
     active = form.text("state") == UserState.ACTIVE
 

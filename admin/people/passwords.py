@@ -33,7 +33,7 @@ def hashed(password: str) -> str:
 def fits(password_hash: str, password: str) -> bool:
     """Returns whether the password is the one of the hash. An empty hash fits none, and takes as long."""
     try:
-        fitting = _HASHER.verify(password_hash or _NOBODY, password[:LONGEST])
+        _HASHER.verify(password_hash or _NOBODY, password[:LONGEST])
     except (Argon2Error, InvalidHashError):
         return False
-    return bool(password_hash) if fitting else False
+    return bool(password_hash)

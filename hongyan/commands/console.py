@@ -192,7 +192,7 @@ def list_(context: typer.Context, as_json: _JSON = False) -> None:
             ]
         )
         return
-    table = listing("NAME", "STATE", "ROLES", "ADDED")
+    table = listing(("NAME", "STATE", "ROLES", "ADDED"))
     for one in found:
         table.add_row(one.name, one.state, written(one.roles), local_time(one.created_at))
     out().print(table)

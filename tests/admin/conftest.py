@@ -24,7 +24,14 @@ class Browser:
     """One person's browser: follows no redirect by itself, and sends the token of the last page."""
 
     def __init__(self, client: TestClient[Litestar]) -> None:
-        self.client = client
+        self._client = client
+        self.cookies = httpx.Cookies()
+
+    @property
+    def client(self) -> TestClient[Litestar]:
+        """The one client of the test, with this browser's cookies."""
+        self._client._cookies = self.cookies  # the setter would copy them
+        return self._client
 
     def get(self, path: str, **options: Any) -> httpx.Response:
         return self.client.get(path, follow_redirects=False, **options)
@@ -39,8 +46,17 @@ class Browser:
         found = re.search(r'name="csrf" value="(\w+)"', self.get(page).text)
         return found[1] if found else ""
 
-    def sign_in(self, name: str, password: str = PASSWORD, next: str = "/") -> httpx.Response:
-        return self.post("/login", "/login", name=name, password=password, next=next)
+    def sign_in(self, name: str, password: str = PASSWORD, wanted: str = "/") -> httpx.Response:
+        return self.post("/login", "/login", name=name, password=password, next=wanted)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs on PostgreSQL needs the stack, which it could not know from its arguments' names."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec and callspec.params.get("parts") == "postgres":
+            item.fixturenames.append("services")  # type: ignore[attr-defined]
+            item.add_marker(pytest.mark.stack)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -76,5 +92,5 @@ def app(parts: ConsoleParts) -> Litestar:
 @pytest.fixture
 def browser(app: Litestar) -> Iterator[Callable[[], Browser]]:
     """Opens browsers; the first one starts the console."""
-    with ExitStack() as stack:
-        yield lambda: Browser(stack.enter_context(TestClient(app)))
+    with TestClient(app) as client:
+        yield lambda: Browser(client)

@@ -7,7 +7,6 @@ import pytest
 from sqlalchemy import text
 
 from admin.access import Role
-from admin.pages.login import signed_in as signed_in  # the one way to begin a session
 from admin.parts import ConsoleParts
 from admin.people.login_limits import PER_NAME
 from admin.people.users import UserState
@@ -84,9 +83,9 @@ def test_the_database_holds_no_token_and_a_login_makes_a_new_one(
 ) -> None:
     user("lin", VIEWER)
     lin = browser()
-    lin.client.cookies.set("hongyan-session", "planted-by-somebody")
+    lin.cookies.set("hongyan-session", "planted-by-somebody")
     lin.sign_in("lin")
-    token = lin.client.cookies.get("hongyan-session", domain="testserver.local")
+    token = lin.cookies.get("hongyan-session", domain="testserver.local")
     assert token
     assert token != "planted-by-somebody"
     with parts.databases.primary.begin() as connection:
@@ -133,8 +132,8 @@ def test_a_login_leads_back_to_the_page_that_was_asked_for(browser: Open, user: 
     user("lin", ADMIN)
     lin = browser()
     assert lin.get("/audit?action=x").headers["location"] == "/login?next=/audit%3Faction%3Dx"
-    assert lin.sign_in("lin", next="/audit?action=x").headers["location"] == "/audit?action=x"
-    assert lin.sign_in("lin", next="//evil.example").headers["location"] == "/"
+    assert lin.sign_in("lin", wanted="/audit?action=x").headers["location"] == "/audit?action=x"
+    assert lin.sign_in("lin", wanted="//evil.example").headers["location"] == "/"
 
 
 @pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
