@@ -22,6 +22,7 @@ from backends.settings_reader import SettingsReader
 DEFAULT_FILE: Final = "hongyan.toml"
 _LITERAL: Final = (
     ("alerts", "secret"),
+    ("console", "secret"),
     ("database", "payload_key"),
     ("outcomes", "hash_key"),
     ("outcomes", "webhook_secret"),
@@ -38,7 +39,12 @@ _CLIENT_SECRETS: Final = (
 """Properties of `kafka.client` that are secret."""
 SECRETS: Final = (*_LITERAL, *(("kafka", "client", name) for name in _CLIENT_SECRETS))
 """Paths of all secrets outside of accounts."""
-_LOGINS: Final = (("database", "url"), ("redis", "url"), ("spark", "ledger_url"))
+_LOGINS: Final = (
+    ("console", "database_url"),
+    ("database", "url"),
+    ("redis", "url"),
+    ("spark", "ledger_url"),
+)
 """URLs that may hold a password."""
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
@@ -192,6 +198,26 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     health_address: str = "127.0.0.1:9466"
 
 
+class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The web console (docs/console.md)."""
+
+    listen: str = "127.0.0.1:9480"
+    url: str = ""
+    """Address by which browsers reach it, as https://console.example.com; empty: that of the
+    request. With https, cookies are sent over TLS alone."""
+    database_url: str = ""
+    """A replica of the ledger for pages; empty: `database.url`. Actions and sessions ask the ledger."""
+    secret: str = ""
+    """Key that signs the audit, 32 characters or more; empty: its rows are chained without a key."""
+    session_idle_s: Annotated[float, msgspec.Meta(ge=60, le=604_800)] = 3_600.0
+    """Time without a request after which a session ends."""
+    session_s: Annotated[float, msgspec.Meta(ge=60, le=2_592_000)] = 43_200.0
+    """Time after which a session ends in any case."""
+    proxies: list[str] = []
+    """Addresses of proxies whose X-Forwarded-For is believed."""
+    health_address: str = "127.0.0.1:9482"
+
+
 class DeadLetterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limit on the dead letters that one worker writes per lane and reason (docs/dead-letters.md)."""
 
@@ -269,6 +295,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     spark: SparkSettings = SparkSettings()
     recovery: RecoverySettings = RecoverySettings()
     receipts: ReceiptsSettings = ReceiptsSettings()
+    console: ConsoleSettings = ConsoleSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     alerts: AlertSettings = AlertSettings()
     outcomes: OutcomeSettings = OutcomeSettings()

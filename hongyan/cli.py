@@ -18,6 +18,7 @@ from hongyan.commands import (
     bench,
     completion,
     config,
+    console,
     db,
     dead,
     deliveries,
@@ -99,6 +100,7 @@ app.add_typer(alerts.app)
 app.add_typer(db.app)
 app.add_typer(bench.app)
 app.add_typer(config.app)
+app.add_typer(console.app)
 app.add_typer(spark.app)
 app.command("completion", help=completion.HELP, short_help="Completion for your shell.")(
     completion.completion

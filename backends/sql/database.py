@@ -91,16 +91,26 @@ class Database:
     """A pool of driver connections in autocommit; a failed connection is replaced.
 
     `hot` is for the ledger's own few statements: fixed plans, see `_FIXED_PLANS`. Connections are
-    not pinged before use: a dead one costs one SqlAway, which every caller repeats.
+    not pinged before use: a dead one costs one SqlAway, which every caller repeats. `statement_ms` ends a
+    statement on PostgreSQL.
     """
 
-    def __init__(self, url: URL, *, hot: bool = False, pool_size: int = 4) -> None:
+    def __init__(
+        self,
+        url: URL,
+        *,
+        hot: bool = False,
+        pool_size: int = 4,
+        statement_ms: int = STATEMENT_MS,
+    ) -> None:
         self.url = url
         self.is_postgres = url.get_backend_name() == "postgresql"
         self._generation = 0  # `_reraise` of any thread adds to it; a race renews twice
         self._closed = False  # written by `close` alone
         self.engine = (
-            _postgres(url, hot, pool_size) if self.is_postgres else _sqlite(url, pool_size)
+            _postgres(url, hot, pool_size, statement_ms)
+            if self.is_postgres
+            else _sqlite(url, pool_size)
         )
         event.listen(self.engine, "connect", self._stamp)
         event.listen(self.engine, "checkout", self._check)
@@ -164,7 +174,7 @@ class Database:
             record.invalidate()
 
 
-def _postgres(url: URL, hot: bool, pool_size: int) -> Engine:
+def _postgres(url: URL, hot: bool, pool_size: int, statement_ms: int) -> Engine:
     engine = create_engine(
         url,
         pool_size=pool_size,
@@ -185,7 +195,7 @@ def _postgres(url: URL, hot: bool, pool_size: int) -> Engine:
             **url.query,
         },
     )
-    session = _SESSION | (_FIXED_PLANS if hot else {})
+    session = _SESSION | {"statement_timeout": str(statement_ms)} | (_FIXED_PLANS if hot else {})
     event.listen(engine, "connect", lambda connection, _record: _prepare(connection, session))
     if hot:
         event.listen(engine, "do_connect", _connect_impatiently)

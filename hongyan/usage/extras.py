@@ -20,12 +20,13 @@ MODULES: Final = {
     ),
     "receipts": ("litestar", "uvicorn"),
     "recovery": ("celery", "kombu"),
+    "console": ("argon2", "litestar", "uvicorn"),
     "simulator": ("aiosmtpd", "uvloop"),
     "otel": ("opentelemetry",),
     "spark": ("deltalake", "pyspark"),
 }
 """Modules that each extra of pyproject.toml brings, without those of `worker`."""
-_ON_WORKER: Final = ("receipts", "recovery")
+_ON_WORKER: Final = ("receipts", "recovery", "console")
 COMMANDS: Final = {
     "demo": ("worker", "simulator"),
     "dev": ("worker", "simulator"),

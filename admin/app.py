@@ -1,0 +1,80 @@
+"""The application: pages, guards, errors, headers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from litestar import Litestar, Router
+from litestar.config.compression import CompressionConfig
+from litestar.datastructures import State
+from litestar.di import Provide
+from litestar.middleware.base import DefineMiddleware
+from litestar.static_files import create_static_files_router
+
+from admin.access import Person, for_everybody
+from admin.guards import admit
+from admin.live.board import LiveBoard
+from admin.pages import BOARDS, HANDLERS
+from admin.parts import ConsoleParts
+from admin.web import errors
+from admin.web.forms import SentForm
+from admin.web.headers import SecurityHeaders
+from admin.web.view import HOME, AnyRequest, View
+
+MOST_BODY = 8 << 20
+"""Bytes of a request: an uploaded list of ids fits."""
+
+
+def create_app(parts: ConsoleParts) -> Litestar:
+    """Returns the ASGI application. Its end stops the boards."""
+    boards = {
+        spec.name: LiveBoard(spec.name, spec.reader(parts), spec.every_s, wall_ms=parts.wall_ms)
+        for spec in BOARDS
+    }
+    parts = replace(parts, boards=boards)
+    headers = DefineMiddleware(SecurityHeaders, secure=parts.secure)
+    return Litestar(
+        route_handlers=[*HANDLERS, _static_files()],
+        guards=[admit],
+        dependencies={
+            "parts": Provide(_parts, sync_to_thread=False),
+            "person": Provide(_person, sync_to_thread=False),
+            "view": Provide(_view, sync_to_thread=False),
+            "form": Provide(_form),
+        },
+        middleware=[headers],
+        exception_handlers=errors.HANDLERS,
+        compression_config=CompressionConfig("gzip", gzip_compress_level=5, exclude=["^/live/"]),
+        request_max_body_size=MOST_BODY,
+        on_shutdown=[*(board.stop for board in boards.values())],
+        openapi_config=None,
+        logging_config=None,
+        state=State({"parts": parts}),
+    )
+
+
+def _static_files() -> Router:
+    return create_static_files_router(
+        path="/static", directories=[HOME / "static"], opt=for_everybody()
+    )
+
+
+def _parts(request: AnyRequest) -> ConsoleParts:
+    parts: ConsoleParts = request.app.state.parts
+    return parts
+
+
+def _person(request: AnyRequest) -> Person:
+    person: Person = request.scope["user"]
+    return person
+
+
+def _view(request: AnyRequest) -> View:
+    return View(request, request.app.state.parts, request.scope["user"])
+
+
+async def _form(request: AnyRequest) -> SentForm:
+    sent = await request.form()
+    texts = {name: value for name, value in sent.items() if isinstance(value, str)}
+    lists = {name: [str(one) for one in sent.getall(name)] for name in sent}
+    return SentForm(texts, lists)

@@ -1,0 +1,1 @@
+"""Live pages: one reader a process, shared by all who watch."""

@@ -1,0 +1,1 @@
+"""People: users, roles, sessions, logins and their limits."""

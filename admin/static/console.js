@@ -1,0 +1,144 @@
+// Keys, dialogs, local times, drafts of forms, and the banner of a page that is stale.
+"use strict";
+(() => {
+  const $ = (selector, root = document) => root.querySelector(selector);
+  const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+  // ---- local times: added behind UTC where the browser's zone is another one
+  const zone = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
+  function localTimes(root) {
+    for (const one of $$("time[data-local]", root)) {
+      one.removeAttribute("data-local");
+      const at = new Date(one.dateTime);
+      if (Number.isNaN(at.getTime())) continue;
+      one.title = `${one.dateTime}\n${zone.format(at)} (${Intl.DateTimeFormat().resolvedOptions().timeZone})`;
+    }
+  }
+
+  // ---- drafts: what was typed survives a session that ended, in this tab, for this person
+  const SECRET = new Set(["password", "hidden", "file"]);
+  const draftKey = (form) => `draft:${document.body.dataset.person}:${form.dataset.draft}`;
+  function keepDraft(form) {
+    const fields = {};
+    for (const one of form.elements) {
+      if (!one.name || SECRET.has(one.type)) continue;
+      if (one.type === "checkbox" || one.type === "radio") fields[`${one.name}=${one.value}`] = one.checked;
+      else fields[one.name] = one.value;
+    }
+    sessionStorage.setItem(draftKey(form), JSON.stringify(fields));
+  }
+  function restoreDrafts(root) {
+    for (const form of $$("form[data-draft]", root)) {
+      const kept = sessionStorage.getItem(draftKey(form));
+      if (!kept) continue;
+      const fields = JSON.parse(kept);
+      for (const one of form.elements) {
+        if (!one.name || SECRET.has(one.type)) continue;
+        if (one.type === "checkbox" || one.type === "radio") {
+          const name = `${one.name}=${one.value}`;
+          if (name in fields) one.checked = fields[name];
+        } else if (one.name in fields && !one.value) one.value = fields[one.name];
+      }
+      const dialog = form.closest("dialog");
+      if (dialog && sessionStorage.getItem("draft-sent") === draftKey(form)) dialog.showModal();
+    }
+    sessionStorage.removeItem("draft-sent");
+  }
+
+  // ---- the banner
+  function stale(text) {
+    const banner = $("#stale");
+    if (!banner) return;
+    banner.textContent = text;
+    banner.hidden = !text;
+  }
+
+  // ---- dialogs and menus
+  document.addEventListener("click", (event) => {
+    const target = event.target.closest("[data-dialog],[data-close],[data-menu],[data-keys]");
+    if (!target) return;
+    if (target.dataset.dialog) document.getElementById(target.dataset.dialog)?.showModal();
+    else if ("close" in target.dataset) target.closest("dialog")?.close();
+    else if ("keys" in target.dataset) $("#keys")?.showModal();
+    else {
+      const open = $("#nav").classList.toggle("open");
+      target.setAttribute("aria-expanded", String(open));
+    }
+  });
+  document.addEventListener("input", (event) => {
+    const form = event.target.form;
+    if (form?.dataset.draft) keepDraft(form);
+    const wanted = event.target.dataset?.typed;
+    if (wanted) event.target.setCustomValidity(event.target.value.trim() === wanted ? "" : wanted);
+  });
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (form.dataset.draft) {
+      keepDraft(form);
+      sessionStorage.setItem("draft-sent", draftKey(form));
+    }
+    if ("forget" in form.dataset) sessionStorage.clear();
+  });
+
+  // ---- keys: / finds, ? explains, g and a letter go to a page
+  let leader = 0;
+  const typing = (one) => one.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(one.tagName);
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
+    if ($("dialog[open]")) return;
+    if (event.key === "/") {
+      const find = $("[data-find]");
+      if (find) { event.preventDefault(); find.focus(); find.select(); }
+    } else if (event.key === "?") $("#keys")?.showModal();
+    else if (event.key === "g") { leader = event.timeStamp; return; }
+    else if (leader && event.timeStamp - leader < 1500) {
+      const link = $(`[data-go="${CSS.escape(event.key)}"]`);
+      if (link) { event.preventDefault(); link.click(); }
+    }
+    leader = 0;
+  });
+
+  // ---- htmx: after a swap, and when an answer leaves the page as it is
+  document.addEventListener("htmx:afterSettle", (event) => {
+    localTimes(document);
+    if (event.detail?.requestConfig?.boosted) { stale(""); restoreDrafts(document); $("#main")?.focus({ preventScroll: true }); }
+  });
+  document.addEventListener("htmx:sseMessage", () => localTimes(document));
+  document.addEventListener("htmx:afterRequest", (event) => {
+    const asked = event.detail.requestConfig, answer = event.detail.xhr;
+    const form = asked?.elt?.closest?.("form[data-draft]");
+    if (form && event.detail.successful && answer.status < 400) {
+      sessionStorage.removeItem(draftKey(form));
+      sessionStorage.removeItem("draft-sent");
+    }
+    const reason = answer?.getResponseHeader?.("x-hongyan-reason");
+    if (reason) {
+      stale(decodeURIComponent(reason));
+      $$("dialog[open]").forEach((one) => one.close());
+      $("#main")?.scrollIntoView();
+    }
+  });
+
+  // ---- charts: <div class="chart" data-chart='{"title":…,"series":[…],"data":[[…],…]}'>
+  function charts(root) {
+    if (!window.uPlot) return;
+    const style = getComputedStyle(document.documentElement);
+    const ink = style.getPropertyValue("--quiet").trim(), grid = style.getPropertyValue("--line").trim();
+    const colours = ["--accent", "--bad", "--good", "--warn", "--info"].map((name) => style.getPropertyValue(name).trim());
+    for (const one of $$("[data-chart]", root)) {
+      if (one.dataset.drawn) continue;
+      one.dataset.drawn = "1";
+      const wanted = JSON.parse(one.dataset.chart);
+      const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
+      const chart = new uPlot({
+        width: one.clientWidth || 600, height: wanted.height || 220, title: wanted.title,
+        series: [{}, ...wanted.series.map((label, index) => ({ label, stroke: colours[index % colours.length], width: 1.5 }))],
+        axes: [axis, { ...axis, size: 60 }],
+      }, wanted.data, one);
+      new ResizeObserver(() => chart.setSize({ width: one.clientWidth, height: wanted.height || 220 })).observe(one);
+    }
+  }
+  document.addEventListener("htmx:afterSettle", () => charts(document));
+
+  document.addEventListener("DOMContentLoaded", () => { localTimes(document); restoreDrafts(document); charts(document); });
+})();

@@ -1,0 +1,76 @@
+"""Forms as they come: every field one text, bounded, checked with sentences for the person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+LONGEST_FIELD: Final = 64 << 10
+LONGEST_REASON: Final = 1_000
+
+
+class WrongForm(Exception):
+    """A form that is refused: status 422, and its sentence beside the form. The text is a key."""
+
+    def __init__(self, key: str, field: str = "", **arguments: object) -> None:
+        super().__init__(key)
+        self.key = key
+        self.field = field
+        self.arguments = arguments
+
+
+class Conflict(Exception):
+    """Another person, or the program, was first: status 409. The text is a key."""
+
+    def __init__(self, key: str, **arguments: object) -> None:
+        super().__init__(key)
+        self.key = key
+        self.arguments = arguments
+
+
+class SentForm:
+    """The fields of one request."""
+
+    def __init__(
+        self, fields: Mapping[str, str], lists: Mapping[str, list[str]] | None = None
+    ) -> None:
+        self._fields = fields
+        self._lists = lists or {}
+
+    def text(self, name: str, default: str = "") -> str:
+        """Returns a field without blanks around it. Raises WrongForm for one that is too long."""
+        return self.exactly(name, default).strip()
+
+    def exactly(self, name: str, default: str = "") -> str:
+        """Returns a field as it was typed, such as a password. Raises WrongForm."""
+        value = self._fields.get(name, default)
+        if len(value) > LONGEST_FIELD:
+            raise WrongForm("frame.field_long", name)
+        return value
+
+    def every(self, name: str) -> list[str]:
+        """Returns all values of a field that may come several times."""
+        return self._lists.get(name, [])
+
+    def required(self, name: str) -> str:
+        """Returns a field. Raises WrongForm without one."""
+        value = self.text(name)
+        if not value:
+            raise WrongForm("frame.field_missing", name, name=name)
+        return value
+
+    def reason(self) -> str:
+        """Returns the reason of an action. Raises WrongForm without one."""
+        value = self.text("reason")
+        if not value:
+            raise WrongForm("frame.reason_missing", "reason")
+        if len(value) > LONGEST_REASON:
+            raise WrongForm("frame.field_long", "reason")
+        return value
+
+    def number(self, name: str) -> int:
+        """Returns a whole number, with blanks and commas between its digits. Raises WrongForm."""
+        value = self.required(name).replace(",", "").replace(" ", "")
+        if not (value.isascii() and value.isdigit()) or len(value) > 15:
+            raise WrongForm("frame.field_number", name, name=name)
+        return int(value)

@@ -1,0 +1,202 @@
+"""A page for one request: its language, looks, person, and the templates."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from litestar import Request, Response
+from litestar.connection import ASGIConnection
+from litestar.datastructures import Cookie
+from litestar.enums import MediaType
+
+from admin.access import Person, Role
+from admin.parts import ConsoleParts
+from admin.web import cookies
+from admin.web.csrf import csrf_token
+from admin.web.headers import NONCE
+from admin.web.languages import LANGUAGES, Texts, language_of, texts_of
+from admin.web.navigation import Entry, entries_for
+
+AnyRequest = Request[Any, Any, Any]
+AnyConnection = ASGIConnection[Any, Any, Any, Any]
+Page = Response[str]
+HOME: Final = Path(__file__).parents[1]
+THEMES: Final = ("light", "dark")
+NEW_COOKIE: Final = "cookie_before_login"
+"""Key of a token made for this answer, in the scope's state."""
+
+
+@cache
+def environment() -> Environment:
+    """Returns the templates; every value is escaped."""
+    made = Environment(
+        loader=FileSystemLoader(HOME / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.globals |= {"asset": asset, "languages": LANGUAGES, "Role": Role, "query": query}
+    made.filters |= {"utc": utc, "iso": iso, "count": count, "span": span}
+    return made
+
+
+@cache
+def asset(name: str) -> str:
+    """Returns the path of a static file with its digest, so that browsers may keep it for a year."""
+    digest = hashlib.sha256((HOME / "static" / name).read_bytes()).hexdigest()[:12]
+    return f"/static/{name}?v={digest}"
+
+
+def utc(at_ms: int | None) -> str:
+    """Returns `2026-09-23 14:03:11`; a dash for no time."""
+    return _moment(at_ms).strftime("%Y-%m-%d %H:%M:%S") if at_ms else "–"
+
+
+def iso(at_ms: int | None) -> str:
+    """Returns ISO 8601 with milliseconds, in UTC; empty for no time."""
+    return _moment(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z") if at_ms else ""
+
+
+def _moment(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC)
+
+
+def count(number: int | None) -> str:
+    """Returns `12,345`; a dash for no number."""
+    return "–" if number is None else f"{number:,}"
+
+
+def span(ms: int | None) -> str:
+    """Returns a length of time in its two largest units, as `3m 12s`; a dash for none."""
+    if ms is None:
+        return "–"
+    if ms < 1_000:
+        return f"{max(ms, 0)}ms"
+    rest, found = ms // 1_000, []
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        if rest >= seconds:
+            found.append(f"{rest // seconds}{unit}")
+            rest %= seconds
+    return " ".join(found[:2])
+
+
+def query(**fields: object) -> str:
+    """Returns `?name=value&…` without empty values; empty for none."""
+    some = [
+        f"{name}={quote(str(value))}" for name, value in fields.items() if value not in ("", None)
+    ]
+    return "?" + "&".join(some) if some else ""
+
+
+def local_path(wanted: str) -> str:
+    """Returns a path of this console; `/` in place of any other address (open redirect)."""
+    parts = urlsplit(wanted)
+    strange = parts.scheme or parts.netloc or "\\" in wanted or not wanted.isprintable()
+    if strange or not wanted.startswith("/") or wanted.startswith("//"):
+        return "/"
+    return wanted
+
+
+class View:
+    """Writes the pages of one request. Handlers get it as `view`."""
+
+    def __init__(
+        self, connection: AnyConnection, parts: ConsoleParts, person: Person | None
+    ) -> None:
+        self._connection = connection
+        self._parts = parts
+        self.person = person
+        self.texts: Texts = texts_of(self._language())
+
+    @property
+    def address(self) -> str:
+        """The address of the client."""
+        return self._connection.client.host if self._connection.client else ""
+
+    def text(self, key: str, **arguments: object) -> str:
+        """Returns a text in the person's language."""
+        return self.texts(key, **arguments)
+
+    def page(
+        self,
+        template: str,
+        *,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        new_cookies: list[Cookie] | None = None,
+        **context: Any,
+    ) -> Page:
+        """Returns the page of a template of admin/templates with these values."""
+        set_cookies = list(new_cookies or [])
+        fresh = self._connection.scope["state"].get(NEW_COOKIE)
+        if fresh and self.person is None:
+            made = cookies.secret_cookie(cookies.BEFORE_LOGIN, fresh, secure=self._parts.secure)
+            set_cookies.append(made)
+        return Response(
+            self.written(template, **context),
+            status_code=status,
+            headers=dict(headers or {}),
+            cookies=set_cookies,
+            media_type=MediaType.HTML,
+        )
+
+    def written(self, template: str, **context: Any) -> str:
+        """Returns the text of a template."""
+        return environment().get_template(template).render(self._context() | context)
+
+    def redirect(self, path: str, new_cookies: list[Cookie] | None = None) -> Page:
+        """Returns a redirect to a path of this console."""
+        return Response(
+            "",
+            status_code=303,
+            headers={"location": local_path(path)},
+            cookies=new_cookies or [],
+            media_type=MediaType.HTML,
+        )
+
+    def _context(self) -> dict[str, Any]:
+        path = self._connection.scope["path"]
+        return {
+            "t": self.texts,
+            "person": self.person,
+            "theme": self._theme(),
+            "nonce": self._connection.scope["state"].get(NONCE, ""),
+            "csrf": csrf_token(csrf_cookie(self._connection, self._parts.secure)),
+            "path": path,
+            "entries": self._entries(),
+            "now_ms": self._parts.wall_ms(),
+        }
+
+    def _entries(self) -> list[Entry]:
+        return entries_for(self.person) if self.person else []
+
+    def _language(self) -> str:
+        wanted = self.person.language if self.person else ""
+        cookie = self._cookie(cookies.LANGUAGE)
+        return language_of(wanted or cookie, self._connection.headers.get("accept-language", ""))
+
+    def _theme(self) -> str:
+        wanted = (self.person.theme if self.person else "") or self._cookie(cookies.THEME)
+        return wanted if wanted in THEMES else ""
+
+    def _cookie(self, name: str) -> str:
+        return self._connection.cookies.get(cookies.cookie_name(name, self._parts.secure), "")
+
+
+def csrf_cookie(connection: AnyConnection, secure: bool) -> str:
+    """Returns the cookie that CSRF tokens are made under: the session's; without a person, the one before
+    the login, which may be new."""
+    if connection.scope.get("user") is not None:
+        return connection.cookies.get(cookies.cookie_name(cookies.SESSION, secure), "")
+    state: dict[str, Any] = connection.scope["state"]
+    name = cookies.cookie_name(cookies.BEFORE_LOGIN, secure)
+    return state.get(NEW_COOKIE) or connection.cookies.get(name, "")

@@ -1,0 +1,59 @@
+"""One reader for all watchers; a failure keeps the last value and says so."""
+
+import asyncio
+import threading
+
+from admin.live.board import LiveBoard
+from idempotency.ledger import LedgerUnavailable
+
+
+def test_two_hundred_watchers_cost_no_more_reads_than_one() -> None:
+    async def watch() -> tuple[int, int]:
+        go = threading.Event()
+        count = 0
+
+        def read() -> int:
+            nonlocal count
+            if count:
+                go.wait(10)
+            count += 1
+            return count
+
+        board = LiveBoard("trial", read, 0.01)
+        first = await asyncio.to_thread(board.now)
+        watchers = [asyncio.create_task(board.after(first.version, 10)) for _ in range(200)]
+        await asyncio.sleep(0)
+        go.set()
+        values = await asyncio.gather(*watchers)
+        board.stop()
+        assert all(value and value.value >= 2 for value in values)
+        return min(value.value for value in values if value), board.reads
+
+    seen, reads = asyncio.run(watch())
+    assert seen == 2
+    assert reads < 20
+
+
+def test_a_failure_keeps_the_last_value_with_its_reason() -> None:
+    away = threading.Event()
+
+    def read() -> str:
+        if away.is_set():
+            raise LedgerUnavailable("the server is away")
+        return "good"
+
+    async def watch() -> None:
+        board = LiveBoard("trial", read, 0.01)
+        first = await asyncio.to_thread(board.now)
+        assert (first.value, first.stale_since_ms) == ("good", 0)
+        away.set()
+        value = first
+        while not value.stale_since_ms:
+            value = await board.after(value.version, 10) or value
+        assert (value.value, value.reason) == ("good", "the server is away")
+        away.clear()
+        while value.stale_since_ms:
+            value = await board.after(value.version, 10) or value
+        board.stop()
+
+    asyncio.run(watch())

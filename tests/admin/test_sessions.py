@@ -1,0 +1,166 @@
+"""Logins, sessions, CSRF, redirects, headers."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import text
+
+from admin.access import Role
+from admin.parts import ConsoleParts
+from admin.people.login_limits import PER_NAME
+from admin.people.users import UserState
+from admin.web.view import local_path
+from tests.admin.conftest import PASSWORD, Browser
+
+Open = Callable[[], Browser]
+User = Callable[..., int]
+VIEWER = {Role.VIEWER: ("*",)}
+ADMIN = {Role.ADMIN: ("*",)}
+
+
+def test_a_login_shows_the_overview_and_a_logout_ends_it(browser: Open, user: User) -> None:
+    user("lin", VIEWER)
+    lin = browser()
+    assert lin.get("/").status_code == 303
+    assert lin.sign_in("lin").headers["location"] == "/"
+    assert "Overview" in lin.get("/").text
+    lin.post("/logout")
+    assert lin.get("/").status_code == 303
+
+
+def test_a_wrong_name_is_answered_as_a_wrong_password(browser: Open, user: User) -> None:
+    user("lin", VIEWER)
+    answers = [browser().sign_in(name, "wrong password 1") for name in ("lin", "nobody")]
+    assert [one.status_code for one in answers] == [401, 401]
+    sentences = {re.search(r'role="alert">(.*?)<', one.text)[1] for one in answers}  # type: ignore[index]
+    assert len(sentences) == 1
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_a_name_is_limited_even_with_the_right_password(browser: Open, user: User) -> None:
+    user("lin", VIEWER)
+    one = browser()
+    csrf = one.token("/login")
+    fields = {"csrf": csrf, "name": "lin", "password": "wrong"}
+    codes = [one.raw("/login", fields).status_code for _ in range(PER_NAME)]
+    assert codes == [401] * PER_NAME
+    assert one.raw("/login", {**fields, "password": PASSWORD}).status_code == 429
+
+
+@pytest.mark.parametrize("change", ["roles", "password", "disable"])
+def test_a_change_of_the_user_ends_its_sessions(
+    parts: ConsoleParts, browser: Open, user: User, change: str
+) -> None:
+    number = user("lin", VIEWER)
+    lin = browser()
+    lin.sign_in("lin")
+    assert lin.get("/").status_code == 200
+    with parts.databases.primary.begin() as connection:
+        if change == "roles":
+            parts.people.users.set_roles(connection, number, {Role.OPERATOR: ("*",)})
+        elif change == "password":
+            parts.people.users.set_password(connection, number, "another password")
+        else:
+            parts.people.users.set_state(connection, number, UserState.DISABLED)
+    assert lin.get("/").status_code == 303
+
+
+@pytest.mark.parametrize("column", ["seen_at", "ends_at"])
+def test_a_session_ends_by_idleness_and_by_age(
+    parts: ConsoleParts, browser: Open, user: User, column: str
+) -> None:
+    user("lin", VIEWER)
+    lin = browser()
+    lin.sign_in("lin")
+    with parts.databases.primary.begin() as connection:
+        connection.execute(text(f"UPDATE console_sessions SET {column} = 1"))
+    assert lin.get("/").status_code == 303
+
+
+def test_the_database_holds_no_token_and_a_login_makes_a_new_one(
+    parts: ConsoleParts, browser: Open, user: User
+) -> None:
+    user("lin", VIEWER)
+    lin = browser()
+    lin.cookies.set("hongyan-session", "planted-by-somebody")
+    lin.sign_in("lin")
+    token = lin.cookies.get("hongyan-session", domain="testserver.local")
+    assert token
+    assert token != "planted-by-somebody"
+    with parts.databases.primary.begin() as connection:
+        rows = connection.execute(text("SELECT token_hash FROM console_sessions")).scalars().all()
+    assert token not in rows
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_a_form_without_our_token_or_from_another_site_is_refused(
+    browser: Open, user: User
+) -> None:
+    user("lin", VIEWER)
+    user("bo", VIEWER)
+    lin, bo = browser(), browser()
+    lin.sign_in("lin")
+    bo.sign_in("bo")
+    looks = {"language": "zh"}
+    assert lin.raw("/account/looks", looks).status_code == 403
+    assert lin.raw("/account/looks", {**looks, "csrf": bo.token()}).status_code == 403
+    good = {**looks, "csrf": lin.token()}
+    for header in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):
+        assert lin.raw("/account/looks", good, headers=header).status_code == 403
+    assert lin.raw("/account/looks", good).status_code == 303
+    assert "总览" in lin.get("/").text
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "https://evil.example",
+        "//evil.example",
+        "/\\evil.example",
+        "javascript:alert(1)",
+        "/a\nb",
+        "x",
+    ],
+)
+def test_no_redirect_leaves_the_console(target: str) -> None:
+    assert local_path(target) == "/"
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_a_login_leads_back_to_the_page_that_was_asked_for(browser: Open, user: User) -> None:
+    user("lin", ADMIN)
+    lin = browser()
+    assert lin.get("/audit?action=x").headers["location"] == "/login?next=/audit%3Faction%3Dx"
+    assert lin.sign_in("lin", wanted="/audit?action=x").headers["location"] == "/audit?action=x"
+    assert lin.sign_in("lin", wanted="//evil.example").headers["location"] == "/"
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_every_page_has_the_headers_and_no_inline_script_or_style(
+    browser: Open, user: User
+) -> None:
+    user("lin", ADMIN)
+    lin = browser()
+    lin.sign_in("lin")
+    for path in ("/", "/people", "/audit", "/account", "/nothing", "/login"):
+        answer = lin.get(path)
+        policy = answer.headers["content-security-policy"]
+        nonce = re.search(r"script-src 'nonce-([\w-]+)'", policy)
+        assert nonce
+        assert "unsafe" not in policy
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert not re.search(r"<script(?![^>]* src=)|<style|\sstyle=|\son\w+=", answer.text), path
+        scripts = re.findall(r"<script[^>]*>", answer.text)
+        assert all(f'nonce="{nonce[1]}"' in one for one in scripts)
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_a_page_is_small(browser: Open, user: User) -> None:
+    user("lin", ADMIN)
+    lin = browser()
+    lin.sign_in("lin")
+    page = lin.get("/")
+    assets = {*re.findall(r'(?:src|href)="(/static/[^"]+)"', page.text)}
+    assert sum(len(lin.get(one).content) for one in assets) + len(page.content) <= 150 * 1024
