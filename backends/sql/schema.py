@@ -3,8 +3,9 @@
 Two processes may upgrade at once: the second waits for a lock (PostgreSQL's advisory one, SQLite's write
 lock), and then finds nothing to do. A migration happens whole or not at all.
 
-Claims go on meanwhile. A migration waits for a lock that holds up claims for a second at most. Then it gives
-all its locks back, and tries again. Indexes of large tables are made afterwards (backends/sql/online_indexes.py).
+Claims go on meanwhile. A migration waits for a lock that holds up claims for a second at most. Then it
+gives all its locks back, and tries again. Indexes of large tables are made afterwards
+(backends/sql/online_indexes.py).
 
 A program also runs on a newer schema whose migrations only added to its own. So the database keeps
 `OLDEST_PROGRAM` beside its version, for programs that were made before (docs/upgrade.md).

@@ -5,8 +5,8 @@
     5f70bf18a086007016e948b04aed3b82
 
 All terms must hold. A value with spaces is written in double quotes. A bare word is a name: it is looked up
-as delivery key, message id, business id, place, receiver and provider's id. Times are ages (90s, 30m, 2h, 7d)
-or dates (2026-11-22, 2026-11-22T08:00, with Z or +08:00; UTC without). Every search has a begin and an end.
+as delivery key, message id, business id, place, receiver and provider's id. Times are ages (90s, 30m, 2h)
+or dates (2026-11-22, 2026-11-22T08:00, with Z or +08:00; UTC without). Every search has begin and end.
 """
 
 from __future__ import annotations

@@ -178,6 +178,7 @@ class Search:
         columns = ["message_id", "biz_id", "resend_of", "provider_id"]
         if is_key(name):
             columns.insert(0, "delivery_key")
+        found = SearchPage([], None, look.terms.since)
         for column in columns:
             found = look.named(column, name, after, partitioned=self._days)
             if found.rows:

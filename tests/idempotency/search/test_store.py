@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,7 +25,7 @@ KEY = "k" * 32
 
 
 @pytest.fixture
-def ledger(world: World) -> Iterator[SqlLedger]:
+def ledger(world: World) -> SqlLedger:
     settings = msgspec.structs.replace(world.settings, outcomes=OutcomeSettings(hash_key=KEY))
     ledger = open_ledger(settings, lambda: world.now)
     world._opened.append(ledger)
@@ -46,7 +46,7 @@ def keys(page: SearchPage) -> list[str]:
 
 
 def sent(
-    ledger: SqlLedger, item: Delivery, event: Event = Event.ACCEPTED, **fields: str
+    ledger: SqlLedger, item: Delivery, event: Event = Event.ACCEPTED, **fields: Any
 ) -> Delivery:
     (one,) = claimed(ledger, item)
     assert settle(ledger, one, event, **fields)
