@@ -24,10 +24,10 @@ INSERT INTO deliveries (delivery_key, day, token, created_at, updated_at, expire
                         state, lane, owner, message_id, receiver, body_digest, policy_version, biz_id,
                         provider_id, account, template, receiver_hash, resend_of)
 SELECT md5(n::text || '/' || d), d, n, d * 86400000::bigint + n * 10000, d * 86400000::bigint + n * 10000,
-       d * 86400000::bigint, 1, 1, CASE WHEN n % 50 = 0 THEN 'PARKED' ELSE 'SENT' END,
-       CASE WHEN n % 2 = 0 THEN 'sms.notice' ELSE 'email.notice' END, 'w1', md5('m' || n || d),
-       'r', 'x', 'v1', 'b' || n, 'p' || n, 'main', 't' || n % 20, sha256(('r' || n)::bytea),
-       CASE WHEN n % 100 = 0 THEN 'o' || n END
+       d * 86400000::bigint, 1, 1, CASE WHEN mod(n, 50) = 0 THEN 'PARKED' ELSE 'SENT' END,
+       CASE WHEN mod(n, 2) = 0 THEN 'sms.notice' ELSE 'email.notice' END, 'w1', md5('m' || n || d),
+       'r', 'x', 'v1', 'b' || n, 'p' || n, 'main', 't' || mod(n, 20), sha256(('r' || n)::bytea),
+       CASE WHEN mod(n, 100) = 0 THEN 'o' || n END
   FROM generate_series(1, {ROWS}) AS n, generate_series({TODAY}, {TODAY + 6}) AS d"""
 
 
