@@ -41,6 +41,7 @@ _ENDED: Final = "d.state IN ({})".format(", ".join(f"'{state}'" for state in END
 _NOT_UNDER_WAY: Final = "d.state <> 'IN_FLIGHT'"
 _UNDER_WAY: Final = "d.state = 'IN_FLIGHT' AND d.owner > ''"
 """As in idempotency/fleet/status.py: the index on rows under way."""
+_MOST_SCANS: Final = 6
 
 
 class Cursor(NamedTuple):
@@ -148,11 +149,24 @@ def page(
     return statement, values
 
 
-def ended_pages(
+def is_narrow(terms: SearchTerms) -> bool:
+    """Returns whether few scans of `deliveries_ended` read all states and lanes of the search."""
+    return len(terms.states) * len(terms.lanes or LANE_NAMES) <= _MOST_SCANS
+
+
+def ended_page(
     table: str, terms: SearchTerms, span: Span, cursor: Cursor | None
 ) -> tuple[str, dict[str, Any]]:
-    """Returns one statement over `deliveries_ended`: a scan for each state and lane, then their newest."""
+    """Returns one statement over `deliveries_ended`. Of few states and lanes: a scan for each, which stops
+    at the page's size, then their newest. Else all rows of the span are read and sorted."""
     rest, values = filters(terms)
+    if not is_narrow(terms):
+        if not terms.lanes:
+            names = {f"lane{number}": one for number, one in enumerate(LANE_NAMES)}
+            rest.append(f"d.lane IN ({', '.join(f':{name}' for name in names)})")
+            values |= names
+        statement, more = page(table, [_ENDED, *rest], span, cursor, time="updated_at")
+        return statement, values | more
     rest = [one for one in rest if not one.startswith(("d.lane IN", "d.state IN"))]
     parts: list[str] = []
     pairs = product(terms.states, terms.lanes or LANE_NAMES)

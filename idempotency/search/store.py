@@ -24,9 +24,10 @@ from idempotency.search.language import DAY_MS, QueryError, SearchTerms, is_key,
 from idempotency.search.statements import (
     Cursor,
     Span,
-    ended_pages,
+    ended_page,
     equal,
     filters,
+    is_narrow,
     named,
     page,
 )
@@ -46,6 +47,7 @@ _CHUNKS: Final = (2, 6, 24)
 """Days that the first statements read; later ones read as many as the last of these."""
 _FIRST_SLICE_MS: Final = 60_000
 _GROWTH: Final = 4
+_FIRST_END_MS: Final = 3_600_000
 _SLACK_DAYS: Final = 8
 """Days before its end on which a delivery may have been claimed."""
 _TABLE: Final = re.compile(r"deliveries_(\d{8})")
@@ -275,18 +277,24 @@ class _Look:
         return self._page(rows, reached)
 
     def ended(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
-        """Reads rows that ended unsent, by the time of their end."""
-        terms = self.terms
-        days = _days_of(terms.since - _SLACK_DAYS * DAY_MS, terms.until) if partitioned else None
-        span = Span(terms.since, terms.until, days)
-        statement, values = ended_pages("deliveries", terms, span, after)
-        rows = self._rows(statement, values, "")
-        for day, table in self.archived:
-            if days and days[0] <= day <= days[1] and not self._spent(()):
-                statement, values = ended_pages(table, terms, Span(*span[:2]), after)
-                rows += self._rows(statement, values, table)
-        rows.sort(key=lambda row: (row.updated_at, row.delivery_key), reverse=True)
-        return self._page(rows, terms.since)
+        """Reads rows that ended unsent, by the time of their end, in slices that grow."""
+        terms, rows = self.terms, list[SearchRow]()
+        reached = _end(terms, after)
+        length = DAY_MS if is_narrow(terms) else _FIRST_END_MS
+        while reached > terms.since:
+            since = max(terms.since, reached - length)
+            days = _days_of(since - _SLACK_DAYS * DAY_MS, reached)
+            span = Span(since, reached, days if partitioned else None)
+            some = self._rows(*ended_page("deliveries", terms, span, after), "")
+            for day, table in self.archived:
+                if days[0] <= day <= days[1]:
+                    statement, values = ended_page(table, terms, Span(since, reached), after)
+                    some += self._rows(statement, values, table)
+            rows += sorted(some, key=_ended, reverse=True)
+            reached, length = since, length * _GROWTH
+            if self._spent(rows):
+                break
+        return self._page(rows, reached)
 
     def _of_key(self, key: str, *, partitioned: bool) -> SearchPage:
         rows = _of_key(self._connection, key, partitioned=partitioned)
@@ -400,6 +408,10 @@ def _day_start(at: int) -> int:
 
 def _day(compact: str) -> int:
     return (date.fromisoformat(compact) - _EPOCH).days
+
+
+def _ended(row: SearchRow) -> tuple[int, str]:
+    return row.updated_at, row.delivery_key
 
 
 def _created(row: SearchRow) -> tuple[int, str]:

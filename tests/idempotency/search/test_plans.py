@@ -12,7 +12,7 @@ from sqlalchemy import text
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.partitions import partition_name
 from idempotency.search.language import parse
-from idempotency.search.statements import Span, ended_pages, filters, named, page
+from idempotency.search.statements import Span, ended_page, filters, named, page
 from idempotency.search.store import _SESSION
 from idempotency.sql_ledger import SqlLedger
 from tests.idempotency.making import NOON, World
@@ -104,8 +104,9 @@ def test_a_slice_of_time_reads_one_day_by_its_block_ranges(full: SqlLedger) -> N
 @pytest.mark.stack
 @pytest.mark.usefixtures("services")
 def test_what_ended_unsent_reads_the_index_of_ends(full: SqlLedger) -> None:
-    terms = parse("state:PARKED,REJECTED lane:sms.notice,email.notice", NOON + 3 * MS_PER_DAY)
-    statement, values = ended_pages("deliveries", terms, span(3), None)
-    found = scans(full, statement, values)
-    assert len(tables(found)) == 3
-    assert all("state_lane_updated_at" in name for _table, name in found), found
+    for line in ("state:PARKED,REJECTED lane:sms.notice,email.notice", "state:PARKED", "error:x"):
+        terms = parse(line, NOON + 3 * MS_PER_DAY)
+        statement, values = ended_page("deliveries", terms, span(3), None)
+        found = scans(full, statement, values)
+        assert len(tables(found)) == 3
+        assert all("state_lane_updated_at" in name for _table, name in found), (line, found)
