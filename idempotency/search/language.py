@@ -52,7 +52,7 @@ class QueryError(ValueError):
         self.values = values
 
 
-class Token(NamedTuple):
+class QueryToken(NamedTuple):
     """One term as it is written."""
 
     field: str
@@ -63,7 +63,7 @@ class Token(NamedTuple):
     value_start: int
 
 
-class SearchTerms(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryTerms(msgspec.Struct, frozen=True, kw_only=True):
     """Terms that must all hold; an empty one excludes nothing. Times are epoch milliseconds."""
 
     name: str = ""
@@ -100,17 +100,17 @@ class SearchTerms(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def tokens(line: str) -> list[Token]:
+def tokens(line: str) -> list[QueryToken]:
     """Returns the terms as they are written. Raises QueryError for a line that is too long."""
     if len(line) > MAX_LINE:
         raise QueryError("search.too_long", MAX_LINE, len(line), most=str(MAX_LINE))
     return list(_tokens(line))
 
 
-def _tokens(line: str) -> Iterator[Token]:
+def _tokens(line: str) -> Iterator[QueryToken]:
     for found in _TOKEN.finditer(line):
         if found[1]:
-            yield Token(found[1], "", found.start(), found.end(), found.end())
+            yield QueryToken(found[1], "", found.start(), found.end(), found.end())
             continue
         raw, at = found[3], found.start(3)
         if raw.startswith('"'):
@@ -118,13 +118,13 @@ def _tokens(line: str) -> Iterator[Token]:
                 raise QueryError("search.open_quote", at, found.end())
             raw = re.sub(r"\\(.)", r"\1", raw[1:-1])
         field = found[2] or ""
-        yield Token(field, raw, found.start(), found.end(), at)
+        yield QueryToken(field, raw, found.start(), found.end(), at)
 
 
-def parse(line: str, now_ms: int) -> SearchTerms:
+def parse(line: str, now_ms: int) -> DeliveryTerms:
     """Returns the terms of a line. Raises QueryError."""
     found: dict[str, object] = {}
-    places: dict[Field, Token] = {}
+    places: dict[Field, QueryToken] = {}
     for token in tokens(line):
         field = _field(token)
         if field is None:
@@ -140,7 +140,7 @@ def parse(line: str, now_ms: int) -> SearchTerms:
         found[_TARGETS[field]] = _value(field, token, now_ms)
     if found.get("error") and not found.get("states"):
         found["states"] = ENDED
-    terms = msgspec.convert(found, SearchTerms)
+    terms = msgspec.convert(found, DeliveryTerms)
     return _bounded(terms, places, now_ms, len(line))
 
 
@@ -162,7 +162,7 @@ _TARGETS: Final = {
 }
 
 
-def _field(token: Token) -> Field | None:
+def _field(token: QueryToken) -> Field | None:
     if not token.field:
         return None
     try:
@@ -176,11 +176,11 @@ def _field(token: Token) -> Field | None:
         ) from None
 
 
-def _bare(token: Token) -> str:
+def _bare(token: QueryToken) -> str:
     return f"{token.field}:{token.value}" if token.field else token.value
 
 
-def _value(field: Field, token: Token, now_ms: int) -> object:
+def _value(field: Field, token: QueryToken, now_ms: int) -> object:
     if field in (Field.SINCE, Field.UNTIL):
         return _time(token, now_ms)
     if field is Field.PLACE:
@@ -197,7 +197,7 @@ def _value(field: Field, token: Token, now_ms: int) -> object:
     return parts
 
 
-def _states(token: Token, parts: tuple[str, ...]) -> tuple[str, ...]:
+def _states(token: QueryToken, parts: tuple[str, ...]) -> tuple[str, ...]:
     for part in parts:
         if part.upper() not in STATES:
             near = _near(part.upper(), STATES)
@@ -206,7 +206,7 @@ def _states(token: Token, parts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.upper() for part in parts))
 
 
-def _lanes(token: Token, parts: tuple[str, ...]) -> tuple[str, ...]:
+def _lanes(token: QueryToken, parts: tuple[str, ...]) -> tuple[str, ...]:
     lanes: list[str] = []
     for part in parts:
         try:
@@ -218,19 +218,19 @@ def _lanes(token: Token, parts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lanes))
 
 
-def _within(token: Token, part: str) -> tuple[int, int]:
+def _within(token: QueryToken, part: str) -> tuple[int, int]:
     start = token.value_start + max(0, token.value.find(part))
     return start, start + len(part)
 
 
-def _place(token: Token) -> Origin:
+def _place(token: QueryToken) -> Origin:
     found = _PLACE.fullmatch(token.value)
     if found is None:
         raise QueryError("search.bad_place", token.value_start, token.end, word=token.value)
     return Origin(found[1], int(found[2]), int(found[3]))
 
 
-def _time(token: Token, now_ms: int) -> int:
+def _time(token: QueryToken, now_ms: int) -> int:
     try:
         return now_ms - milliseconds(token.value)
     except ValueError:
@@ -247,8 +247,8 @@ def _time(token: Token, now_ms: int) -> int:
 
 
 def _bounded(
-    terms: SearchTerms, places: dict[Field, Token], now_ms: int, length: int
-) -> SearchTerms:
+    terms: DeliveryTerms, places: dict[Field, QueryToken], now_ms: int, length: int
+) -> DeliveryTerms:
     """Returns the terms with both times. Raises QueryError for a search that is too wide, or of no time."""
     until = terms.until or now_ms + 1
     usual = NAMED_MS if terms.names else LISTED_MS
@@ -258,7 +258,7 @@ def _bounded(
         raise QueryError("search.no_time", token.start, token.end)
     most = longest(terms)
     if until - since > most:
-        token = places.get(Field.SINCE, Token("", "", 0, length, 0))
+        token = places.get(Field.SINCE, QueryToken("", "", 0, length, 0))
         raise QueryError(
             "search.too_wide",
             token.start,
@@ -270,7 +270,7 @@ def _bounded(
     return msgspec.structs.replace(terms, **changed)
 
 
-def longest(terms: SearchTerms) -> int:
+def longest(terms: DeliveryTerms) -> int:
     """Returns the longest time that the search may cover, in milliseconds."""
     if terms.names:
         return NAMED_AT_MOST
@@ -279,7 +279,7 @@ def longest(terms: SearchTerms) -> int:
     return TEMPLATE_AT_MOST if terms.template else LISTED_AT_MOST
 
 
-def _narrower(terms: SearchTerms) -> str:
+def _narrower(terms: DeliveryTerms) -> str:
     """Returns fields that would let the search cover more time."""
     return "state" if not terms.states else "receiver"
 

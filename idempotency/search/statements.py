@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any, Final, NamedTuple
 
 from idempotency.search.fields import ENDED, LANE_NAMES
-from idempotency.search.language import SearchTerms
+from idempotency.search.language import DeliveryTerms
 
 COLUMNS: Final = (
     "delivery_key",
@@ -51,7 +51,7 @@ class Cursor(NamedTuple):
     key: str
 
 
-class Span(NamedTuple):
+class SearchSpan(NamedTuple):
     """A part of the time that is searched, in epoch milliseconds; `until` is not part of it."""
 
     since: int
@@ -96,7 +96,7 @@ def equal(terms: Sequence[tuple[str, Any]]) -> tuple[list[str], dict[str, Any]]:
     return conditions, values
 
 
-def filters(terms: SearchTerms) -> tuple[list[str], dict[str, Any]]:
+def filters(terms: DeliveryTerms) -> tuple[list[str], dict[str, Any]]:
     """Returns the conditions of the terms that have no index of their own."""
     conditions: list[str] = []
     values: dict[str, Any] = {}
@@ -126,7 +126,7 @@ def filters(terms: SearchTerms) -> tuple[list[str], dict[str, Any]]:
 def page(
     table: str,
     conditions: Sequence[str],
-    span: Span,
+    span: SearchSpan,
     cursor: Cursor | None,
     *,
     time: str = "created_at",
@@ -149,13 +149,13 @@ def page(
     return statement, values
 
 
-def is_narrow(terms: SearchTerms) -> bool:
+def is_narrow(terms: DeliveryTerms) -> bool:
     """Returns whether few scans of `deliveries_ended` read all states and lanes of the search."""
     return len(terms.states) * len(terms.lanes or LANE_NAMES) <= _MOST_SCANS
 
 
 def ended_page(
-    table: str, terms: SearchTerms, span: Span, cursor: Cursor | None
+    table: str, terms: DeliveryTerms, span: SearchSpan, cursor: Cursor | None
 ) -> tuple[str, dict[str, Any]]:
     """Returns one statement over `deliveries_ended`. Of few states and lanes: a scan for each, which stops
     at the page's size, then their newest. Else all rows of the span are read and sorted."""

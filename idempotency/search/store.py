@@ -20,10 +20,10 @@ from sqlalchemy import Connection, text
 from backends.sql.database import Database
 from backends.sql.errors import SqlTimeout
 from idempotency.error_mapping import errors
-from idempotency.search.language import DAY_MS, QueryError, SearchTerms, is_key, place_of
+from idempotency.search.language import DAY_MS, DeliveryTerms, QueryError, is_key, place_of
 from idempotency.search.statements import (
     Cursor,
-    Span,
+    SearchSpan,
     ended_page,
     equal,
     filters,
@@ -117,7 +117,9 @@ class Search:
         self._hash_receiver = hash_receiver
         self._monotonic = monotonic
 
-    def page(self, terms: SearchTerms, after: Cursor | None = None, size: int = PAGE) -> SearchPage:
+    def page(
+        self, terms: DeliveryTerms, after: Cursor | None = None, size: int = PAGE
+    ) -> SearchPage:
         """Returns the page of `size` rows behind the cursor."""
         size = max(1, min(size, MOST))
         with self._reading() as connection:
@@ -147,7 +149,7 @@ class Search:
         look.others = others
         return look.named(column, value, after, partitioned=self._days)
 
-    def _indexed(self, terms: SearchTerms) -> Iterator[tuple[str, Any]]:
+    def _indexed(self, terms: DeliveryTerms) -> Iterator[tuple[str, Any]]:
         """Yields the terms that have an index, the most selective first."""
         for column in ("delivery_key", "message_id", "biz_id", "provider_id"):
             if value := getattr(terms, column):
@@ -159,7 +161,7 @@ class Search:
         if terms.template:
             yield "template", terms.template
 
-    def hashes(self, terms: SearchTerms) -> list[bytes]:
+    def hashes(self, terms: DeliveryTerms) -> list[bytes]:
         """Returns the hashes of the receiver on each channel that the search covers. Raises QueryError
         without the key."""
         channels = {lane.partition(".")[0] for lane in terms.lanes} or set(CHANNELS)
@@ -218,7 +220,7 @@ class _Look:
     def __init__(
         self,
         connection: Connection,
-        terms: SearchTerms,
+        terms: DeliveryTerms,
         size: int,
         until: float,
         monotonic: Callable[[], float],
@@ -266,7 +268,7 @@ class _Look:
         reached, length = _end(terms, after), _FIRST_SLICE_MS
         while reached > terms.since:
             since = max(terms.since, reached - length, _day_start(reached - 1))
-            span = Span(since, reached, _days_of(since, reached) if partitioned else None)
+            span = SearchSpan(since, reached, _days_of(since, reached) if partitioned else None)
             some = self._read("deliveries", rest, values, span, after)
             for table in self._tables(span):
                 some += self._read(table, rest, values, span, after)
@@ -284,11 +286,11 @@ class _Look:
         while reached > terms.since:
             since = max(terms.since, reached - length)
             days = _days_of(since - _SLACK_DAYS * DAY_MS, reached)
-            span = Span(since, reached, days if partitioned else None)
+            span = SearchSpan(since, reached, days if partitioned else None)
             some = self._rows(*ended_page("deliveries", terms, span, after), "")
             for day, table in self.archived:
                 if days[0] <= day <= days[1]:
-                    statement, values = ended_page(table, terms, Span(since, reached), after)
+                    statement, values = ended_page(table, terms, SearchSpan(since, reached), after)
                     some += self._rows(statement, values, table)
             rows += sorted(some, key=_ended, reverse=True)
             reached, length = since, length * _GROWTH
@@ -308,7 +310,7 @@ class _Look:
         rows = [row for row in rows if all(getattr(row, name) == one for name, one in wanted)]
         return SearchPage([row for row in rows if _fits(row, terms)], None, terms.since)
 
-    def _tables(self, span: Span) -> list[str]:
+    def _tables(self, span: SearchSpan) -> list[str]:
         first, last = _days_of(span.since, span.until)
         return [table for day, table in self.archived if first <= day <= last]
 
@@ -320,11 +322,11 @@ class _Look:
         table: str,
         conditions: Sequence[str],
         values: dict[str, Any],
-        span: Span,
+        span: SearchSpan,
         after: Cursor | None,
     ) -> list[SearchRow]:
         archived = table != "deliveries"
-        one = Span(span.since, span.until) if archived else span
+        one = SearchSpan(span.since, span.until) if archived else span
         statement, more = page(table, conditions, one, after)
         return self._rows(statement, values | more, table if archived else "")
 
@@ -345,7 +347,7 @@ class _Look:
         return SearchPage(shown, more, reached, by_end)
 
 
-_ALL: Final = Span(0, 2**62)
+_ALL: Final = SearchSpan(0, 2**62)
 
 
 def _of_key(connection: Connection, key: str, *, partitioned: bool) -> list[SearchRow]:
@@ -355,13 +357,13 @@ def _of_key(connection: Connection, key: str, *, partitioned: bool) -> list[Sear
         day = connection.execute(_DAY_OF_KEY, {"key": key}).scalar_one_or_none()
         if day is None:
             return []
-        span = Span(_ALL.since, _ALL.until, (day, day))
+        span = SearchSpan(_ALL.since, _ALL.until, (day, day))
     statement, values = page("deliveries", conditions, span, None)
     found = connection.execute(text(statement), values | {"value": key, "limit": 1}).mappings()
     return [_row(dict(row), "") for row in found]
 
 
-def _fits(row: SearchRow, terms: SearchTerms) -> bool:
+def _fits(row: SearchRow, terms: DeliveryTerms) -> bool:
     """Returns whether the row of a key has the search's other terms."""
     return (
         (not terms.lanes or row.lane in terms.lanes)
@@ -380,21 +382,21 @@ def _row(found: dict[str, Any], where: str) -> SearchRow:
     return SearchRow(**found, origin=origin, where=where)
 
 
-def _chunks(since: int, until: int, *, partitioned: bool) -> Iterator[Span]:
+def _chunks(since: int, until: int, *, partitioned: bool) -> Iterator[SearchSpan]:
     """Yields spans of whole days from the newest back, each of more days than the one before."""
     if not partitioned:
         if since < until:
-            yield Span(since, until)
+            yield SearchSpan(since, until)
         return
     number = 0
     while since < until:
         days = _CHUNKS[min(number, len(_CHUNKS) - 1)]
         start = max(since, _day_start(until - 1) - (days - 1) * DAY_MS)
-        yield Span(start, until, _days_of(start, until))
+        yield SearchSpan(start, until, _days_of(start, until))
         until, number = start, number + 1
 
 
-def _end(terms: SearchTerms, after: Cursor | None) -> int:
+def _end(terms: DeliveryTerms, after: Cursor | None) -> int:
     return terms.until if after is None else min(terms.until, after.at + 1)
 
 

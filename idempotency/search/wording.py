@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from idempotency.search.fields import LANE_NAMES, RULES, STATES, Field
-from idempotency.search.language import QueryError, SearchTerms, tokens
+from idempotency.search.language import DeliveryTerms, QueryError, tokens
 
 AGES: Final = ("15m", "1h", "2h", "24h", "7d", "31d")
 MOST: Final = 12
@@ -77,7 +77,7 @@ def error_phrase(error: QueryError) -> Phrase:
     return Phrase(error.code, error.values)
 
 
-def explained(terms: SearchTerms) -> list[Phrase]:
+def explained(terms: DeliveryTerms) -> list[Phrase]:
     """Returns what the search looks for, phrase by phrase."""
     found = [Phrase("search.deliveries", {})]
     found += _phrases(terms, ("name", "message_id", "delivery_key", "biz_id", "receiver"))
@@ -134,7 +134,7 @@ def _used(line: str) -> set[str]:
     return {token.field for token in tokens(line)}
 
 
-def _phrases(terms: SearchTerms, names: Sequence[str]) -> list[Phrase]:
+def _phrases(terms: DeliveryTerms, names: Sequence[str]) -> list[Phrase]:
     """Returns a phrase for each of these terms that is there."""
     given = ((name, getattr(terms, name)) for name in names)
     return [

@@ -7,8 +7,8 @@ from idempotency.search.language import (
     DAY_MS,
     ENDED_AT_MOST,
     NAMED_MS,
+    DeliveryTerms,
     QueryError,
-    SearchTerms,
     parse,
 )
 from idempotency.search.wording import ENGLISH, completions, error_phrase, explained, sentence
@@ -111,7 +111,7 @@ def test_completions_offer_fields_and_values() -> None:
 def test_every_phrase_has_its_english() -> None:
     for field in Field:
         assert RULES[field].help
-    terms = SearchTerms(
+    terms = DeliveryTerms(
         name="n", message_id="m", delivery_key="k", biz_id="b", receiver="r", provider_id="p",
         place=Origin("t", 1, 2), copy_of="c", template="t", lanes=("l",), accounts=("a",),
         states=("s",), error="e", since=1, until=2,

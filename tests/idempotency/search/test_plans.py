@@ -12,7 +12,7 @@ from sqlalchemy import text
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.partitions import partition_name
 from idempotency.search.language import parse
-from idempotency.search.statements import Span, ended_page, filters, named, page
+from idempotency.search.statements import SearchSpan, ended_page, filters, named, page
 from idempotency.search.store import _SESSION
 from idempotency.sql_ledger import SqlLedger
 from tests.idempotency.making import NOON, World
@@ -61,10 +61,10 @@ def _scans(node: dict[str, Any], table: str) -> Iterator[tuple[str, str]]:
         yield from _scans(child, table)
 
 
-def span(days: int = 2) -> Span:
+def span(days: int = 2) -> SearchSpan:
     last = TODAY + 5
     first = last - days + 1
-    return Span(first * MS_PER_DAY, (last + 1) * MS_PER_DAY, (first, last))
+    return SearchSpan(first * MS_PER_DAY, (last + 1) * MS_PER_DAY, (first, last))
 
 
 def tables(found: list[tuple[str, str]]) -> set[str]:
@@ -94,7 +94,7 @@ def test_each_term_reads_its_index_in_its_days(full: SqlLedger) -> None:
 def test_a_slice_of_time_reads_one_day_by_its_block_ranges(full: SqlLedger) -> None:
     at = (TODAY + 3) * MS_PER_DAY + 40_000_000
     conditions, values = filters(parse("lane:sms.notice account:main", NOON))
-    one = Span(at, at + 60_000, (TODAY + 3, TODAY + 3))
+    one = SearchSpan(at, at + 60_000, (TODAY + 3, TODAY + 3))
     statement, more = page("deliveries", conditions, one, None)
     (found,) = scans(full, statement, values | more)
     assert found[0] == partition_name("deliveries", TODAY + 3)
