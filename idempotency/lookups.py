@@ -38,6 +38,7 @@ class FoundRow(msgspec.Struct, frozen=True):
     resend_of: str | None
     account: str | None = None
     refusals: int = 0
+    template: str | None = None
 
 
 class _TemplateNamed(msgspec.Struct):

@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from backends.settings import Settings, SettingsError
-from backends.sql import schema
+from backends.sql import online_indexes, schema
 from backends.sql.database import Database, database_url
 from backends.sql.login_refusal import refusal
 from idempotency.alerts.book import AlertBook
@@ -52,7 +52,9 @@ from idempotency.recalls import Recalls
 from idempotency.recovery.contract import RecoveryStore
 from idempotency.recovery.selection import Picks
 from idempotency.recovery.store import SqlRecovering
+from idempotency.search.views import SavedViews
 from idempotency.transactions import Clock
+from message.receiver_hash import HashReceiver, hasher
 
 _MAINTAIN_S: Final = 6 * 3600.0
 
@@ -154,6 +156,10 @@ class SqlLedger:
             partial(find_in_files, place), partial(files_in, place), self._sealer
         )
 
+    def views(self) -> SavedViews:
+        """Returns the searches that people keep under a name."""
+        return SavedViews(self.database, self._workers.clock)
+
     def replays(self) -> Replays:
         """Returns the record of dead letters that were sent again."""
         return Replays(self.database, self._workers.clock)
@@ -203,7 +209,7 @@ def open_ledger(settings: Settings, now_ms: Callable[[], int] = wall_ms) -> SqlL
     database, sealer = _configured(settings)
     try:
         _check(database)
-        ledger = _ledger(database, sealer, now_ms)
+        ledger = _ledger(database, sealer, hasher(settings.outcomes.hash_key), now_ms)
         ledger.maintain()
     except LedgerError:
         database.close()
@@ -211,14 +217,18 @@ def open_ledger(settings: Settings, now_ms: Callable[[], int] = wall_ms) -> SqlL
     return ledger
 
 
-def upgrade(settings: Settings) -> tuple[str, str]:
-    """Brings the database to this version and makes its partitions.
+def upgrade(
+    settings: Settings, tell: Callable[[str], None] = lambda _step: None
+) -> tuple[str, str]:
+    """Brings the database to this version, and makes its indexes and partitions. Claims go on meanwhile.
 
-    Returns (version before, version now). Raises SettingsError, LedgerUnavailable.
+    `tell` gets each index that takes time. Returns (version before, version now). Raises SettingsError,
+    LedgerUnavailable.
     """
     database, _sealer = _configured(settings)
     with errors():
         before = schema.upgrade(database.url)
+        online_indexes.build(database.url, tell)
         ensure_partitions(database)
         now = schema.current(database)
     database.close()
@@ -260,14 +270,19 @@ def clock_of(database: Database, now_ms: Callable[[], int] = wall_ms) -> Clock:
     return _server_clock if database.is_postgres else lambda _connection: now_ms()
 
 
-def _ledger(database: Database, sealer: PayloadCipher, now_ms: Callable[[], int]) -> SqlLedger:
+def _ledger(
+    database: Database,
+    sealer: PayloadCipher,
+    hash_receiver: HashReceiver,
+    now_ms: Callable[[], int],
+) -> SqlLedger:
     workers = Workers(database, clock_of(database, now_ms))
     announced, epochs = AnnouncedLanes(), workers.epochs
     batches: ClaimStore
     if database.is_postgres:
-        batches = PostgresBatches(database, sealer, epochs, announced)
+        batches = PostgresBatches(database, sealer, epochs, announced, hash_receiver)
     else:
-        batches = SqliteBatches(database, sealer, epochs, now_ms, announced)
+        batches = SqliteBatches(database, sealer, epochs, now_ms, announced, hash_receiver)
     return SqlLedger(database, sealer, batches, workers, announced)
 
 

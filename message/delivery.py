@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +26,14 @@ def private_of(notification: Notification) -> list[str]:
     if named is not None and shown_name(named.id) == MASK:
         found.append(named.id)  # it is no template's name, and may be anything
     return found
+
+
+_template_name = lru_cache(1_024)(shown_name)
+
+
+def template_of(notification: Notification) -> str:
+    """Returns the name of its template as it may be shown; empty for inline content."""
+    return _template_name(notification.template.id) if notification.template else ""
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
@@ -92,6 +101,9 @@ class Delivery(msgspec.Struct, kw_only=True):
     """Ledger partition, as days since 1970-01-01 by the database's clock."""
     body_digest: bytes = b""
     """Digest of the payload; `LedgerClaims.screen` sets it, for other claims `ClaimBatch` does."""
+    receiver_hash: str = ""
+    """Keyed hash of the receiver in hex (message/receiver_hash.py). `ClaimBatch` sets it; empty before the
+    claim, and without a key."""
     account: str = ""
     """Account chosen for this attempt; in the ledger before the call."""
     call_key: str = ""

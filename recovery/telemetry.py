@@ -194,7 +194,8 @@ class RecoveryTelemetry:
             biz_id=notification.biz_id,
             lane=delivery.lane,
             receiver=mask(notification.channel, delivery.receiver),
-            receiver_hash=self._hash_receiver(notification.channel, delivery.receiver),
+            receiver_hash=delivery.receiver_hash
+            or self._hash_receiver(notification.channel, delivery.receiver),
             template=template_of(notification),
             worker=self._name,
             attempt=delivery.attempt,

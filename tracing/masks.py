@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import lru_cache
-from hashlib import sha256
 from typing import Final
 
-from message.envelope import Notification
+from message.delivery import template_of as template_of
 from message.foreign_text import MASK as MASK
-from message.foreign_text import shown_name
+from message.receiver_hash import HashReceiver as HashReceiver
+from message.receiver_hash import hasher as hasher
+from message.receiver_hash import no_hash as no_hash
 from message.receivers import CHATS, GROUP
 
 _PHONE_HEAD, _PHONE_TAIL = 3, 4
@@ -22,43 +21,6 @@ _WORD: Final = re.compile(r"[^\s\"'<>:,;]+")
 _UNBROKEN: Final = re.compile(r"\S+")
 _HIDDEN_AT_LEAST = 3
 """A receiver with fewer hidden characters is hidden whole."""
-
-_BLOCK: Final = 64
-"""Bytes of a block of SHA-256."""
-HashReceiver = Callable[[str, str], str]
-"""Returns the keyed hash of a normalised receiver, from channel and receiver; empty without a key."""
-
-
-def hasher(hash_key: str) -> HashReceiver:
-    """Returns the hash under `outcomes.hash_key`, equal to `message.outcome_event.receiver_hash`. Both
-    blocks of the key (RFC 2104) are hashed once here: `hmac.digest` takes almost three times as long."""
-    if not hash_key:
-        return no_hash
-    key = hash_key.encode()
-    block = (key if len(key) <= _BLOCK else sha256(key).digest()).ljust(_BLOCK, b"\0")
-    inner = sha256(bytes(byte ^ 0x36 for byte in block))
-    outer = sha256(bytes(byte ^ 0x5C for byte in block))
-
-    def hashed(channel: str, receiver: str) -> str:
-        one, both = inner.copy(), outer.copy()
-        one.update(f"{channel}\x1f{receiver}".encode(errors="replace"))
-        both.update(one.digest())
-        return both.hexdigest()
-
-    return hashed
-
-
-def no_hash(_channel: str, _receiver: str) -> str:
-    """Returns the hash without a key: none."""
-    return ""
-
-
-_template_name = lru_cache(1_024)(shown_name)
-
-
-def template_of(notification: Notification) -> str:
-    """Returns the name of its template as it may be shown; empty for inline content."""
-    return _template_name(notification.template.id) if notification.template else ""
 
 
 def mask(channel: str, receiver: str) -> str:

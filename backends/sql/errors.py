@@ -2,6 +2,7 @@
 
     SqlError
      ├─ SqlAway        the server cannot be reached, went away, is busy or refuses writes for now
+     │   └─ SqlTimeout    a lock or a statement took longer than its limit
      └─ SqlNoSchema    a table, column or function that ours needs is not there
 
 Any other error of a driver is a bug of ours and stays as it is.
@@ -19,6 +20,8 @@ _AWAY_CLASSES = ("08", "53", "57", "58")
 _AWAY_STATES = frozenset({"25006", "25P03", "40001", "40003", "40P01", "55P03"})
 """Read-only after a failover, idle timeout, serialization, completion unknown, deadlock, lock."""
 _NO_SCHEMA_STATES = frozenset({"3F000", "42703", "42883", "42P01"})
+_TIMEOUT_STATES = frozenset({"55P03", "57014"})
+"""Lock not available, statement cancelled."""
 _SQLITE_AWAY = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -42,6 +45,10 @@ class SqlAway(SqlError):
     """The statement is right: repeat it as it was, once the database is back."""
 
 
+class SqlTimeout(SqlAway):
+    """A lock was not free in time, or a statement took longer than its limit."""
+
+
 class SqlNoSchema(SqlError):
     """The schema is missing or not this version's."""
 
@@ -62,6 +69,8 @@ def _judged_postgres(cause: psycopg.Error, exc: BaseException) -> BaseException:
     state = cause.sqlstate or ""
     if state in _NO_SCHEMA_STATES:
         return SqlNoSchema(_sentence(cause))
+    if state in _TIMEOUT_STATES:
+        return SqlTimeout(_sentence(cause))
     # An error without a state is libpq's own: it has no server.
     lost = isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) and not state
     if lost or state[:2] in _AWAY_CLASSES or state in _AWAY_STATES:

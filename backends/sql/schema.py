@@ -3,12 +3,18 @@
 Two processes may upgrade at once: the second waits for a lock (PostgreSQL's advisory one, SQLite's write
 lock), and then finds nothing to do. A migration happens whole or not at all.
 
+Claims go on meanwhile. A migration waits for a lock that holds up claims for a second at most. Then it
+gives all its locks back, and tries again. Indexes of large tables are made afterwards
+(backends/sql/online_indexes.py).
+
 A program also runs on a newer schema whose migrations only added to its own. So the database keeps
 `OLDEST_PROGRAM` beside its version, for programs that were made before (docs/upgrade.md).
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +26,7 @@ from sqlalchemy import Connection, inspect
 from sqlalchemy.engine import URL
 
 from backends.sql.database import Database
+from backends.sql.errors import SqlTimeout
 
 VERSION_TABLE: Final = "hongyan_schema"
 OLDEST_PROGRAM: Final = "0016"
@@ -32,14 +39,24 @@ _LOCK: Final = 0x686F6E6779616E  # "hongyan"
 _SCRIPTS = Path(__file__).parent / "migrations"
 _WAIT_MS: Final = 600_000
 """Time limit of a migration of a large table, and of the wait for it."""
+LOCK_MS: Final = 1_000
+"""Longest wait for a lock on a table in use: claims wait behind it."""
+_PAUSE_S: Final = 1.0
 
 
-def upgrade(url: URL) -> str:
+def upgrade(url: URL, sleep: Callable[[float], None] = time.sleep) -> str:
     """Brings the database to `head()`. Returns the version before, "" for none. Raises SqlAway."""
     database = Database(url, pool_size=1)
+    until = time.monotonic() + _WAIT_MS / 1_000
     try:
-        with database.begin() as connection:
-            return _upgrade(connection, database.is_postgres)
+        while True:
+            try:
+                with database.begin() as connection:
+                    return _upgrade(connection, database.is_postgres)
+            except SqlTimeout:
+                if not database.is_postgres or time.monotonic() >= until:
+                    raise
+            sleep(_PAUSE_S)  # what waited goes on first
     finally:
         database.close()
 
@@ -49,6 +66,7 @@ def _upgrade(connection: Connection, is_postgres: bool) -> str:
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_WAIT_MS}")
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {_WAIT_MS}")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {LOCK_MS}")
     before = _version(connection)
     if before != head() and not is_newer(before):
         command.upgrade(_config(connection), "head")

@@ -183,7 +183,8 @@ class WorkerTelemetry:
             biz_id=notification.biz_id,
             lane=delivery.lane,
             receiver=mask(notification.channel, delivery.receiver),
-            receiver_hash=self._hash_receiver(notification.channel, delivery.receiver),
+            receiver_hash=delivery.receiver_hash
+            or self._hash_receiver(notification.channel, delivery.receiver),
             template=template_of(notification),
             worker=self._worker,
             attempt=delivery.attempt,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -54,10 +55,20 @@ def upgrade(context: typer.Context, as_json: _JSON = False) -> None:
         err().print(
             f"{shown}: version {version.now or 'none'}, going to {version.wanted}", markup=False
         )
-    before, now = bring_up(settings)
+    built: list[str] = []
+
+    def tell(step: str) -> None:
+        built.append(step)
+        if not as_json:
+            err().print(f"made the index {step}", markup=False)
+
+    before, now = bring_up(settings, tell)
     if as_json:
-        changed = before != now
-        print_json({**version._asdict(), "before": before, "now": now, "changed": changed})
+        changed = before != now or bool(built)
+        shown_version = {**version._asdict(), "indexes_missing": []}
+        print_json(
+            {**shown_version, "before": before, "now": now, "changed": changed, "indexes": built}
+        )
     elif before == now:
         out().print(f"{shown} is at version {now} already", markup=False)
     else:
@@ -67,7 +78,7 @@ def upgrade(context: typer.Context, as_json: _JSON = False) -> None:
 @app.command("version", help=VERSION)
 def version(context: typer.Context, as_json: _JSON = False) -> None:
     found = _version(settings_of(context))
-    good = found.now == found.wanted
+    good = found.now == found.wanted and not found.indexes_missing
     if as_json:
         print_json({**found._asdict(), "current": good})
     else:
@@ -90,31 +101,36 @@ class SchemaVersion(NamedTuple):
     """Empty: it has no schema."""
     wanted: str
     """The version of this program."""
+    indexes_missing: Sequence[str] = ()
+    """Indexes that `hongyan db upgrade` has still to make; searches are slower until then."""
 
 
 def _version(settings: Settings) -> SchemaVersion:
     """Reads the versions; makes no missing SQLite file. Raises SettingsError, SqlError."""
-    from backends.sql import schema
+    from backends.sql import online_indexes, schema
     from backends.sql.database import Database, database_url, masked
 
     try:
         url = database_url(settings.database.url, settings.base)
     except ValueError as exc:
         raise SettingsError(f"database.url: {exc}") from exc
-    now = ""
+    now, lacking = "", list[str]()
     is_file = url.get_backend_name() == "sqlite"
     if is_file:
         url = url.set(database=str(Path(url.database or "").absolute()))
     if not is_file or Path(url.database or "").is_file():
         with closing(Database(url, pool_size=1)) as database:
             now = schema.current(database)
+            lacking = online_indexes.missing(database) if now >= schema.head() else []
     origin = settings.origins.get("database.url", "default")
-    return SchemaVersion(masked(url), origin, now, schema.head())
+    return SchemaVersion(masked(url), origin, now, schema.head(), lacking)
 
 
 def _behind(found: SchemaVersion) -> str:
     if not found.now or found.now < found.wanted:
         return f"this program needs version {found.wanted}: run `hongyan db upgrade`"
+    if found.indexes_missing:
+        return f"indexes are missing ({', '.join(found.indexes_missing)}): run `hongyan db upgrade`"
     return f"this program knows versions up to {found.wanted}: run one that is as new as the schema"
 
 

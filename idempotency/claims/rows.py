@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 from idempotency.ledger import Claim, Claimed, Settlement
 from idempotency.payload_cipher import PayloadCipher, body_digest
 from message import reasons
+from message.delivery import template_of
 from message.envelope import Notification
+from message.receiver_hash import HashReceiver, no_hash
 from message.states import OPEN, TRANSITIONS, Event, State, after
 
 BEHIND: Final = reasons.BEHIND
@@ -57,6 +59,10 @@ class ClaimRow(NamedTuple):
     digest: bytes
     payload: bytes | None
     """None: kept once for all receivers, see `ClaimBatch.shared`."""
+    template: str | None
+    """Name of the template as it may be shown."""
+    receiver_hash: bytes | None
+    """Keyed hash of the receiver; None without a key."""
     noted_at: int
     """Creation time of the notification; not stored, but recalls by business id compare it."""
 
@@ -96,10 +102,16 @@ class ClaimBatch:
     Raises IllegalTransition for an event that enters nothing.
     """
 
-    def __init__(self, claims: Iterable[Claim], sealer: PayloadCipher) -> None:
+    def __init__(
+        self,
+        claims: Iterable[Claim],
+        sealer: PayloadCipher,
+        hash_receiver: HashReceiver = no_hash,
+    ) -> None:
         self.rows: list[ClaimRow] = []
         self.shared: dict[tuple[str, bytes], bytes] = {}
         self._sealer = sealer
+        self._hash_receiver = hash_receiver
         # The deliveries of one notification follow one another: its body is digested once.
         self._payload, self._digest = b"", body_digest(b"")
         for claim in claims:
@@ -113,6 +125,8 @@ class ClaimBatch:
             self._payload = delivery.payload
             self._digest = delivery.body_digest or body_digest(delivery.payload)
         delivery.body_digest = self._digest
+        receiver_hash = self._hash_receiver(notification.channel, delivery.receiver)
+        delivery.receiver_hash = receiver_hash
         receiver: bytes = delivery.receiver.encode()
         payload: bytes | None = delivery.payload
         if self._sealer.seals:
@@ -143,6 +157,8 @@ class ClaimBatch:
                 receiver,
                 self._digest,
                 payload,
+                template_of(notification) or None,
+                bytes.fromhex(receiver_hash) if receiver_hash else None,
                 notification.created_at,
             )
         )

@@ -17,6 +17,7 @@ from idempotency.lines import ASLEEP_AT, Line, SqliteLines
 from idempotency.outcomes.lanes import AnnouncedLanes
 from idempotency.outcomes.statements import announcer
 from idempotency.payload_cipher import PayloadCipher
+from message.receiver_hash import HashReceiver, no_hash
 from message.states import State
 
 _SLEEPS: Final = -1
@@ -26,9 +27,9 @@ CLAIM: Final = """
 INSERT INTO deliveries (
     delivery_key, token, state, reason, attempt, next_at, lane, message_id, biz_id, ordering_key,
     expires_at, policy_version, resend_of, kafka_topic, kafka_partition, kafka_offset, account,
-    call_key, call_digest, receiver, body_digest, payload, called_at, day, created_at, updated_at,
-    owner, owner_epoch)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    call_key, call_digest, receiver, body_digest, payload, template, receiver_hash, called_at, day,
+    created_at, updated_at, owner, owner_epoch)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING"""
 
 KEEP: Final = """
@@ -88,8 +89,9 @@ class SqliteBatches(ClaimStore):
         epochs: dict[str, int],
         now: Callable[[], int],
         announced: AnnouncedLanes,
+        hash_receiver: HashReceiver = no_hash,
     ) -> None:
-        super().__init__(sealer, announced)
+        super().__init__(sealer, announced, hash_receiver)
         self._announce = announcer(database, announced)
         self._database = database
         self._epochs = epochs

@@ -20,6 +20,7 @@ from idempotency.lines import Line, line_ended
 from idempotency.outcomes.lanes import AnnouncedLanes
 from idempotency.payload_cipher import PayloadCipher, body_digest
 from message.delivery import Delivery
+from message.receiver_hash import HashReceiver, no_hash
 from message.states import Event, State, after
 
 MS_PER_DAY = 86_400_000
@@ -61,8 +62,14 @@ class RerouteRow(NamedTuple):
 class ClaimStore(ABC):
     """Answers in the order asked, names each key once, and reads back rows that existed."""
 
-    def __init__(self, sealer: PayloadCipher, announced: AnnouncedLanes) -> None:
+    def __init__(
+        self,
+        sealer: PayloadCipher,
+        announced: AnnouncedLanes,
+        hash_receiver: HashReceiver = no_hash,
+    ) -> None:
         self._sealer = sealer
+        self._hash_receiver = hash_receiver
         self._announced = announced
 
     @abstractmethod
@@ -141,7 +148,7 @@ class ClaimStore(ABC):
         firsts = {claim.delivery.key: claim for claim in reversed(claims)}
         repeated = len(firsts) < len(claims)
         new = [c for c in claims if firsts[c.delivery.key] is c] if repeated else claims
-        entered = enter(ClaimBatch(new, self._sealer))
+        entered = enter(ClaimBatch(new, self._sealer, self._hash_receiver))
         if not entered.lost and not repeated:
             return _all_won(claims, entered)
         lost = set(entered.lost)

@@ -15,7 +15,7 @@ from idempotency.claims.store import MS_PER_DAY
 from idempotency.ledger import Claim, Claimed, Settlement, WorkerInfo
 from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
 from message.delivery import Delivery, Origin, deliveries_of
-from message.envelope import Notification, encode
+from message.envelope import Notification, Template, encode
 from message.ids import new_id, new_token
 from message.states import Event, State
 
@@ -84,6 +84,7 @@ def deliveries(
     text: str = "hello",
     lane: str = "sms.notice",
     id: str | None = None,  # noqa: A002
+    template: Template | None = None,
     **fields: Any,
 ) -> list[Delivery]:
     channel, kind = lane.split(".")
@@ -92,7 +93,8 @@ def deliveries(
         channel=channel,
         kind=kind,
         receivers=list(receivers),
-        content={"text": text},
+        content=None if template else {"text": text},
+        template=template,
         created_at=NOON,
         **fields,
     )

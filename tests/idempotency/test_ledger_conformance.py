@@ -1,8 +1,9 @@
 """What every ledger promises, on every database it runs on."""
 
+import msgspec
 import pytest
 
-from backends.settings import DatabaseSettings, Settings
+from backends.settings import DatabaseSettings, OutcomeSettings, Settings
 from idempotency.ledger import (
     Claim,
     Claimed,
@@ -13,7 +14,9 @@ from idempotency.ledger import (
 )
 from idempotency.lines import ASLEEP_AT
 from idempotency.sql_ledger import SqlLedger, open_ledger
+from message.envelope import Template
 from message.ids import new_token
+from message.outcome_event import receiver_hash
 from message.states import Event, State
 from tests.idempotency.making import (
     LEASE_MS,
@@ -573,6 +576,7 @@ def test_the_views_have_the_columns_others_build_on(world: World, ledger: SqlLed
     assert " ".join(columns["hongyan_deliveries"]) == (
         "delivery_key message_id biz_id channel kind lane state reason attempt owner provider_id"
         " created_at updated_at next_at expires_at policy_version resend_of account refusals"
+        " template"
     )
     assert " ".join(columns["hongyan_workers"]) == (
         "id host pid state lanes threads started_at heartbeat_at kind program"
@@ -653,3 +657,30 @@ def test_an_unreachable_database_is_unavailable_and_shows_no_password() -> None:
 def test_closing_twice_is_harmless(ledger: SqlLedger) -> None:
     ledger.close()
     ledger.close()
+
+
+def test_a_row_has_the_hash_of_its_receiver_and_the_name_of_its_template(world: World) -> None:
+    settings = msgspec.structs.replace(world.settings, outcomes=OutcomeSettings(hash_key="k" * 32))
+    ledger = open_ledger(settings, lambda: world.now)
+    item, bare = delivery(template=Template(id="SMS_1")), delivery()
+    taken = claimed(ledger, item, bare)
+    hashed = receiver_hash(b"k" * 32, "sms", item.receiver)
+    assert [one.receiver_hash for one in taken] == [hashed, hashed]
+    with ledger.database.connection() as connection:
+        rows = connection.execute(
+            "SELECT delivery_key, receiver_hash, template FROM deliveries"
+        ).fetchall()
+    assert {key: (bytes(found).hex(), template) for key, found, template in rows} == {
+        item.key: (hashed, "SMS_1"),
+        bare.key: (hashed, None),
+    }
+    row = ledger.queries().by_key(item.key)
+    assert row is not None
+    assert row.template == "SMS_1"
+    ledger.close()
+
+
+def test_without_a_key_a_row_has_no_hash(world: World, ledger: SqlLedger) -> None:
+    (taken,) = claimed(ledger, delivery())
+    assert taken.receiver_hash == ""
+    assert world.rows("SELECT receiver_hash FROM deliveries") == [(None,)]

@@ -1,0 +1,200 @@
+"""Indexes of the ledger that are made while claims go on (decision 181).
+
+A migration only names them. `build` makes what is missing, outside of any transaction: the parent's index
+without its partitions, then each partition's index CONCURRENTLY, then its attachment. The catalogue is the
+record of what is done: a build that was killed goes on where it was. Later partitions get the parent's
+indexes when they are made. Days in the schema `archive` get them, too.
+
+SQLite has one writer: there the migration makes plain indexes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from sqlalchemy.engine import URL
+
+from backends.sql.database import Database
+from backends.sql.errors import SqlTimeout
+
+LOCK_MS: Final = 1_000
+"""Longest wait for a lock on a table in use: claims wait behind it."""
+_LOCK: Final = 0x686F6E67796978  # "hongyix"
+_PAUSE_S: Final = 1.0
+_TRIES: Final = 600
+Tell = Callable[[str], None]
+
+
+class OnlineIndex(NamedTuple):
+    """One index; `since` is the migration that names it."""
+
+    name: str
+    table: str
+    definition: str
+    """SQL behind `ON table`."""
+    since: str
+    plain: str = ""
+    """The same for SQLite, where it differs."""
+
+
+# A row enters the two partial indexes when its first call has ended: its claim pays for no entry.
+# Rows under way are found by their owner, and are few.
+INDEXES: Final = (
+    OnlineIndex(
+        "deliveries_created",
+        "deliveries",
+        "USING brin (created_at) WITH (pages_per_range = 16, autosummarize = on)",
+        "0021",
+        plain="(created_at)",
+    ),
+    OnlineIndex(
+        "deliveries_receiver",
+        "deliveries",
+        "(receiver_hash, created_at) WHERE receiver_hash IS NOT NULL AND state <> 'IN_FLIGHT'",
+        "0021",
+    ),
+    OnlineIndex(
+        "deliveries_template",
+        "deliveries",
+        "(template, created_at) WHERE template IS NOT NULL AND state <> 'IN_FLIGHT'",
+        "0021",
+    ),
+    OnlineIndex(
+        "receipts_delivery",
+        "receipts",
+        "(delivery_key) WHERE delivery_key IS NOT NULL",
+        "0021",
+    ),
+)
+_TABLES: Final = """
+SELECT c.oid::regclass::text AS shown, n.nspname AS place, c.relname AS name
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+ WHERE c.relkind = 'r'
+   AND (c.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass(%(table)s))
+        OR (n.nspname = 'archive' AND c.relname LIKE %(archived)s))
+ ORDER BY n.nspname = 'archive', c.relname DESC"""
+_STATE: Final = """
+SELECT i.indisvalid, EXISTS (SELECT FROM pg_inherits WHERE inhrelid = i.indexrelid) AS attached
+  FROM pg_index AS i
+ WHERE i.indexrelid = to_regclass(%(index)s)"""
+# A partition that was made after the parent's index has one under a name of the server's choice.
+_ATTACHED: Final = """
+SELECT EXISTS (
+    SELECT FROM pg_inherits AS h JOIN pg_index AS i ON i.indexrelid = h.inhrelid
+     WHERE h.inhparent = to_regclass(%(parent)s) AND i.indrelid = to_regclass(%(table)s))"""
+_PARTITIONED: Final = "SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass(%(table)s)"
+
+
+def of_migration(since: str) -> list[OnlineIndex]:
+    """Returns the indexes that this migration names."""
+    return [index for index in INDEXES if index.since == since]
+
+
+def create_now(run: Callable[[str], Any], since: str, *, is_postgres: bool) -> None:
+    """Makes them at once: on SQLite, and on PostgreSQL in a ledger without rows."""
+    for index in of_migration(since):
+        spelt = index.definition if is_postgres else index.plain or index.definition
+        run(f"CREATE INDEX {index.name} ON {index.table} {spelt}")
+
+
+def missing(database: Database) -> list[str]:
+    """Returns the names of indexes that are not whole yet. Raises SqlError."""
+    if not database.is_postgres:
+        return []
+    with database.connection() as connection:
+        return [index.name for index in INDEXES if not _is_valid(connection, index.name)]
+
+
+def build(url: URL, tell: Tell, sleep: Callable[[float], None] = time.sleep) -> list[str]:
+    """Makes the missing indexes, and names each step to `tell`. Returns the names of those made.
+
+    May be killed, repeated and called by several processes. Raises SqlError.
+    """
+    database = Database(url, pool_size=1)
+    try:
+        wanted = [index for index in INDEXES if index.name in missing(database)]
+        if not wanted:
+            return []
+        with database.connection() as connection, _alone(connection, sleep):
+            for index in wanted:
+                _build(connection, index, tell, sleep)
+        return [index.name for index in wanted]
+    finally:
+        database.close()
+
+
+@contextmanager
+def _alone(connection: Any, sleep: Callable[[float], None]) -> Iterator[None]:
+    """Holds the builders' lock. A statement that waited for it would hold up CREATE INDEX CONCURRENTLY, so
+    this asks again and again."""
+    connection.execute("SET statement_timeout = 0")
+    while not connection.execute(f"SELECT pg_try_advisory_lock({_LOCK})").fetchone()[0]:
+        sleep(_PAUSE_S)
+    try:
+        yield
+    finally:
+        connection.execute(f"SELECT pg_advisory_unlock({_LOCK})")
+
+
+def _build(
+    connection: Any,
+    index: OnlineIndex,
+    tell: Tell,
+    sleep: Callable[[float], None],
+) -> None:
+    (partitioned,) = connection.execute(_PARTITIONED, {"table": index.table}).fetchone()
+    if not partitioned:
+        tell(index.name)
+        _concurrently(connection, index.table, index.name, index.definition)
+        return
+
+    def briefly(statement: str) -> None:
+        _briefly(connection, statement, sleep)
+
+    briefly(f"CREATE INDEX IF NOT EXISTS {index.name} ON ONLY {index.table} {index.definition}")
+    asked = {"table": index.table, "archived": f"{index.table}\\_%"}
+    for shown, place, name in connection.execute(_TABLES, asked).fetchall():
+        own = f"{name}_{index.name.removeprefix(f'{index.table}_')}"
+        is_part = place != "archive"
+        there = {"parent": index.name, "table": shown}
+        if is_part and connection.execute(_ATTACHED, there).fetchone()[0]:
+            continue
+        if _concurrently(connection, shown, own, index.definition, place):
+            tell(f"{index.name}: {shown}")
+        if is_part:
+            briefly(f"ALTER INDEX {index.name} ATTACH PARTITION {place}.{own}")
+
+
+def _concurrently(connection: Any, table: str, name: str, definition: str, place: str = "") -> bool:
+    """Makes one table's index. Drops what a killed build left. Returns False if it was there."""
+    where = f"{place}.{name}" if place else name
+    found = connection.execute(_STATE, {"index": where}).fetchone()
+    if found is not None and found[0]:
+        return False
+    connection.execute("SET lock_timeout = 0")  # it waits for transactions, and nobody waits for it
+    if found is not None:
+        connection.execute(f"DROP INDEX CONCURRENTLY {where}")
+    connection.execute(f"CREATE INDEX CONCURRENTLY {name} ON {table} {definition}")
+    return True
+
+
+def _briefly(connection: Any, statement: str, sleep: Callable[[float], None]) -> None:
+    """Runs a statement that needs a lock claims wait behind: for a second at most, then again."""
+    connection.execute(f"SET lock_timeout = {LOCK_MS}")
+    for _ in range(_TRIES):
+        try:
+            connection.execute(statement)
+        except psycopg.errors.LockNotAvailable:
+            sleep(_PAUSE_S)
+        else:
+            return
+    raise SqlTimeout(f"{statement.partition(' ON ')[0]}: the table was never free for a second")
+
+
+def _is_valid(connection: Any, name: str) -> bool:
+    found = connection.execute(_STATE, {"index": name}).fetchone()
+    return found is not None and bool(found[0])

@@ -1,0 +1,185 @@
+"""SQL of a search. The same text serves PostgreSQL, SQLite, and the archive's tables.
+
+Each statement reads one index: that of the most selective term, or `deliveries_ended` for rows that ended
+unsent, else the time of the claim. Conditions repeat the partial indexes' own, spelt as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+from idempotency.search.fields import ENDED, LANE_NAMES
+from idempotency.search.language import DeliveryTerms
+
+COLUMNS: Final = (
+    "delivery_key",
+    "message_id",
+    "biz_id",
+    "lane",
+    "state",
+    "reason",
+    "attempt",
+    "account",
+    "provider_id",
+    "template",
+    "created_at",
+    "updated_at",
+    "next_at",
+    "expires_at",
+    "policy_version",
+    "resend_of",
+    "owner",
+    "day",
+    "kafka_topic",
+    "kafka_partition",
+    "kafka_offset",
+)
+_SHOWN: Final = ", ".join(f"d.{name}" for name in COLUMNS)
+_ENDED: Final = "d.state IN ({})".format(", ".join(f"'{state}'" for state in ENDED))
+_NOT_UNDER_WAY: Final = "d.state <> 'IN_FLIGHT'"
+_UNDER_WAY: Final = "d.state = 'IN_FLIGHT' AND d.owner > ''"
+"""As in idempotency/fleet/status.py: the index on rows under way."""
+_MOST_SCANS: Final = 6
+
+
+class Cursor(NamedTuple):
+    """The last row of a page, by which the next one begins."""
+
+    at: int
+    key: str
+
+
+class SearchSpan(NamedTuple):
+    """A part of the time that is searched, in epoch milliseconds; `until` is not part of it."""
+
+    since: int
+    until: int
+    days: tuple[int, int] | None = None
+    """First and last day whose partitions are read; None: the table has no partitions."""
+
+
+def named(column: str, value: Any, *, under_way: bool = False) -> tuple[list[str], dict[str, Any]]:
+    """Returns the conditions of a term that has an index of its own."""
+    conditions = {
+        "message_id": ["d.message_id = :value"],
+        "delivery_key": ["d.delivery_key = :value"],
+        "biz_id": ["d.biz_id = :value", "d.biz_id IS NOT NULL"],
+        "resend_of": ["d.resend_of = :value", "d.resend_of IS NOT NULL"],
+        "provider_id": [
+            "d.provider_id = :value",
+            "d.provider_id IS NOT NULL",
+            "substr(d.lane, 1, 8) <> 'webhook.'",
+        ],
+        "receiver_hash": ["d.receiver_hash IN ({value})", "d.receiver_hash IS NOT NULL"],
+        "template": ["d.template = :value", "d.template IS NOT NULL"],
+    }[column]
+    if column in ("receiver_hash", "template"):
+        conditions = [*conditions, _UNDER_WAY if under_way else _NOT_UNDER_WAY]
+    if column != "receiver_hash":
+        return conditions, {"value": value}
+    names = {f"value{number}": one for number, one in enumerate(value)}
+    spelt = ", ".join(f":{name}" for name in names)
+    return [one.format(value=spelt) for one in conditions], names
+
+
+def equal(terms: Sequence[tuple[str, Any]]) -> tuple[list[str], dict[str, Any]]:
+    """Returns the conditions of terms whose own index is not read."""
+    conditions: list[str] = []
+    values: dict[str, Any] = {}
+    for column, value in terms:
+        several = value if column == "receiver_hash" else [value]
+        names = {f"{column}{number}": one for number, one in enumerate(several)}
+        conditions.append(f"d.{column} IN ({', '.join(f':{name}' for name in names)})")
+        values |= names
+    return conditions, values
+
+
+def filters(terms: DeliveryTerms) -> tuple[list[str], dict[str, Any]]:
+    """Returns the conditions of the terms that have no index of their own."""
+    conditions: list[str] = []
+    values: dict[str, Any] = {}
+    for column, several in (
+        ("lane", terms.lanes),
+        ("account", terms.accounts),
+        ("state", terms.states),
+    ):
+        if several:
+            names = {f"{column}{number}": one for number, one in enumerate(several)}
+            conditions.append(f"d.{column} IN ({', '.join(f':{name}' for name in names)})")
+            values |= names
+    if terms.error:
+        conditions.append(
+            "(d.reason = :error OR substr(d.reason, 1, length(:error) + 1) = :error || ':')"
+        )
+        values["error"] = terms.error
+    if terms.place is not None:
+        conditions.append(
+            "d.kafka_topic = :topic AND d.kafka_partition = :partition AND d.kafka_offset = :offset"
+        )
+        place = terms.place
+        values |= {"topic": place.topic, "partition": place.partition, "offset": place.offset}
+    return conditions, values
+
+
+def page(
+    table: str,
+    conditions: Sequence[str],
+    span: SearchSpan,
+    cursor: Cursor | None,
+    *,
+    time: str = "created_at",
+    limit: str = ":limit",
+) -> tuple[str, dict[str, Any]]:
+    """Returns one SELECT of the newest rows, and its values but `limit`."""
+    bounds = [f"d.{time} >= :since AND d.{time} < :until"]
+    values: dict[str, Any] = {"since": span.since, "until": span.until}
+    if span.days is not None:  # literals: the planner leaves partitions out
+        first, last = span.days
+        bounds.append(f"d.day = {first}" if first == last else f"d.day BETWEEN {first} AND {last}")
+    if cursor is not None:
+        bounds.append(f"(d.{time}, d.delivery_key) < (:at, :after)")
+        values |= {"at": cursor.at, "after": cursor.key}
+    where = " AND ".join([*conditions, *bounds])
+    statement = (
+        f"SELECT {_SHOWN} FROM {table} AS d WHERE {where}"  # noqa: S608 - names of ours
+        f" ORDER BY d.{time} DESC, d.delivery_key DESC LIMIT {limit}"
+    )
+    return statement, values
+
+
+def is_narrow(terms: DeliveryTerms) -> bool:
+    """Returns whether few scans of `deliveries_ended` read all states and lanes of the search."""
+    return len(terms.states) * len(terms.lanes or LANE_NAMES) <= _MOST_SCANS
+
+
+def ended_page(
+    table: str, terms: DeliveryTerms, span: SearchSpan, cursor: Cursor | None
+) -> tuple[str, dict[str, Any]]:
+    """Returns one statement over `deliveries_ended`. Of few states and lanes: a scan for each, which stops
+    at the page's size, then their newest. Else all rows of the span are read and sorted."""
+    rest, values = filters(terms)
+    if not is_narrow(terms):
+        if not terms.lanes:
+            names = {f"lane{number}": one for number, one in enumerate(LANE_NAMES)}
+            rest.append(f"d.lane IN ({', '.join(f':{name}' for name in names)})")
+            values |= names
+        statement, more = page(table, [_ENDED, *rest], span, cursor, time="updated_at")
+        return statement, values | more
+    rest = [one for one in rest if not one.startswith(("d.lane IN", "d.state IN"))]
+    parts: list[str] = []
+    pairs = product(terms.states, terms.lanes or LANE_NAMES)
+    for number, (state, lane) in enumerate(pairs):
+        own = [_ENDED, f"d.state = :s{number}", f"d.lane = :l{number}", *rest]
+        values |= {f"s{number}": state, f"l{number}": lane}
+        part, more = page(table, own, span, cursor, time="updated_at")
+        parts.append(f"SELECT * FROM ({part}) AS p{number}")  # noqa: S608 - ours
+        values |= more
+    if len(parts) == 1:
+        return parts[0], values
+    union = " UNION ALL ".join(parts)
+    return (
+        f"SELECT * FROM ({union}) AS found ORDER BY updated_at DESC, delivery_key DESC LIMIT :limit",  # noqa: S608 - ours
+        values,
+    )

@@ -1,0 +1,420 @@
+"""Pages of deliveries that a search finds, newest first; nothing here writes.
+
+A page is read from the newest day back: the ledger's days a few at a time, and the days that left. Without
+an index for its terms, a search reads slices of time, each longer than the one before. It stops at the
+page's size, and after `BUDGET_S`: the page then says how far it came, and the next one goes on there.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, text
+
+from backends.sql.database import Database
+from backends.sql.errors import SqlTimeout
+from idempotency.error_mapping import errors
+from idempotency.search.language import DAY_MS, DeliveryTerms, QueryError, is_key, place_of
+from idempotency.search.statements import (
+    Cursor,
+    SearchSpan,
+    ended_page,
+    equal,
+    filters,
+    is_narrow,
+    named,
+    page,
+)
+from message.delivery import Origin
+from message.keys import normalise_receiver
+from message.receiver_hash import HashReceiver
+from message.vocabulary import CHANNELS
+
+PAGE: Final = 50
+MOST: Final = 1_000
+"""Rows of a page at most."""
+TIMEOUT_MS: Final = 2_000
+"""Longest time of a statement."""
+BUDGET_S: Final = 1.5
+"""Time after which a page begins no further statement."""
+_CHUNKS: Final = (2, 6, 24)
+"""Days that the first statements read; later ones read as many as the last of these."""
+_FIRST_SLICE_MS: Final = 60_000
+_GROWTH: Final = 4
+_FIRST_END_MS: Final = 3_600_000
+_SLACK_DAYS: Final = 8
+"""Days before its end on which a delivery may have been claimed."""
+_TABLE: Final = re.compile(r"deliveries_(\d{8})")
+_EPOCH: Final = date(1970, 1, 1)
+_SESSION: Final = """
+SELECT set_config('statement_timeout', :timeout, true), set_config('enable_bitmapscan', 'on', true),
+       set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_custom_plan', true),
+       set_config('jit', 'off', true)"""
+_TABLES: Final = text("""
+SELECT relname FROM pg_class
+ WHERE relnamespace = to_regnamespace('archive') AND relkind = 'r' ORDER BY relname DESC""")
+_DAY_OF_KEY: Final = text("SELECT day FROM delivery_keys WHERE delivery_key = :key")
+
+
+class SearchRow(msgspec.Struct, frozen=True):
+    """One delivery; times are epoch milliseconds by the database's clock. It has no receiver: see
+    `Queries.receivers`."""
+
+    delivery_key: str
+    message_id: str
+    biz_id: str | None
+    lane: str
+    state: str
+    reason: str | None
+    attempt: int
+    account: str | None
+    provider_id: str | None
+    template: str | None
+    created_at: int
+    updated_at: int
+    next_at: int | None
+    expires_at: int
+    policy_version: str
+    resend_of: str | None
+    owner: str
+    origin: Origin | None = None
+    where: str = ""
+    """The archive's table, for a row that left the ledger."""
+
+
+class SearchPage(msgspec.Struct, frozen=True):
+    """One page, newest first."""
+
+    rows: list[SearchRow]
+    next: Cursor | None = None
+    """Where the next page begins; None: there is no more."""
+    reached: int = 0
+    """Time down to which everything was read, epoch milliseconds."""
+    by_end: bool = False
+    """Whether time is that of the rows' end, not of their claim."""
+
+
+class Search:
+    """Searches in one database, which may be a replica. Thread-safe.
+
+    Every method raises LedgerError, and QueryError for a search that takes too long or lacks the key of
+    receivers' hashes.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        hash_receiver: HashReceiver,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._hash_receiver = hash_receiver
+        self._monotonic = monotonic
+
+    def page(
+        self, terms: DeliveryTerms, after: Cursor | None = None, size: int = PAGE
+    ) -> SearchPage:
+        """Returns the page of `size` rows behind the cursor."""
+        size = max(1, min(size, MOST))
+        with self._reading() as connection:
+            look = _Look(connection, terms, size, self._monotonic() + BUDGET_S, self._monotonic)
+            look.archived = self._archived(connection)
+            return self._found(look, after)
+
+    def by_keys(self, keys: Sequence[str]) -> list[SearchRow]:
+        """Returns the deliveries of these keys that are in the ledger, in the order given."""
+        with self._reading() as connection:
+            return [row for key in keys for row in _of_key(connection, key, partitioned=self._days)]
+
+    @property
+    def _days(self) -> bool:
+        return self._database.is_postgres
+
+    def _found(self, look: _Look, after: Cursor | None) -> SearchPage:
+        terms = look.terms
+        if terms.by_end:
+            return look.ended(after, partitioned=self._days)
+        if terms.name:
+            return self._of_name(look, after)
+        indexed = list(self._indexed(terms))
+        if not indexed:
+            return look.sliced(after, partitioned=self._days)
+        (column, value), *others = indexed
+        look.others = others
+        return look.named(column, value, after, partitioned=self._days)
+
+    def _indexed(self, terms: DeliveryTerms) -> Iterator[tuple[str, Any]]:
+        """Yields the terms that have an index, the most selective first."""
+        for column in ("delivery_key", "message_id", "biz_id", "provider_id"):
+            if value := getattr(terms, column):
+                yield column, value
+        if terms.copy_of:
+            yield "resend_of", terms.copy_of
+        if terms.receiver:
+            yield "receiver_hash", self.hashes(terms)
+        if terms.template:
+            yield "template", terms.template
+
+    def hashes(self, terms: DeliveryTerms) -> list[bytes]:
+        """Returns the hashes of the receiver on each channel that the search covers. Raises QueryError
+        without the key."""
+        channels = {lane.partition(".")[0] for lane in terms.lanes} or set(CHANNELS)
+        found = [
+            self._hash_receiver(channel, normalise_receiver(channel, terms.receiver))
+            for channel in sorted(channels)
+        ]
+        if not all(found):
+            raise QueryError("search.no_hash_key", 0, 0)
+        return [bytes.fromhex(one) for one in found]
+
+    def _of_name(self, look: _Look, after: Cursor | None) -> SearchPage:
+        """Looks for a bare name as each thing that it may be; the first that finds rows answers."""
+        name = look.terms.name
+        if place := place_of(name):
+            look.terms = msgspec.structs.replace(look.terms, name="", place=place)
+            return look.sliced(after, partitioned=self._days)
+        columns = ["message_id", "biz_id", "resend_of", "provider_id"]
+        if is_key(name):
+            columns.insert(0, "delivery_key")
+        found = SearchPage([], None, look.terms.since)
+        for column in columns:
+            found = look.named(column, name, after, partitioned=self._days)
+            if found.rows:
+                return found
+        if not self._hash_receiver(CHANNELS[0], name):
+            return found
+        terms = msgspec.structs.replace(look.terms, receiver=name)
+        return look.named("receiver_hash", self.hashes(terms), after, partitioned=self._days)
+
+    def _archived(self, connection: Connection) -> list[tuple[int, str]]:
+        """Returns the archive's days and tables, the newest first; none on SQLite, whose archived days are
+        files (idempotency/archive/history.py finds names in them)."""
+        if not self._database.is_postgres:
+            return []
+        found = ((_TABLE.fullmatch(name), name) for name in connection.execute(_TABLES).scalars())
+        return [(_day(match[1]), f"archive.{name}") for match, name in found if match]
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        try:
+            with errors(), self._database.begin() as connection:
+                if self._database.is_postgres:
+                    connection.execute(text(_SESSION), {"timeout": str(TIMEOUT_MS)})
+                yield connection
+        except Exception as exc:
+            if isinstance(exc.__cause__, SqlTimeout):
+                seconds = f"{TIMEOUT_MS / 1_000:g}"
+                raise QueryError("search.timeout", 0, 0, seconds=seconds) from exc
+            raise
+
+
+class _Look:
+    """One page in the making, for one thread."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        terms: DeliveryTerms,
+        size: int,
+        until: float,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.terms = terms
+        self.archived: list[tuple[int, str]] = []
+        self.others: list[tuple[str, Any]] = []
+        """Further terms that have an index, which is not read."""
+        self._connection = connection
+        self._size = size
+        self._until = until
+        self._monotonic = monotonic
+
+    def named(
+        self, column: str, value: Any, after: Cursor | None, *, partitioned: bool
+    ) -> SearchPage:
+        """Reads by an index over whole days, some at a time."""
+        if column == "delivery_key":
+            return self._of_key(str(value), partitioned=partitioned)
+        terms, rows = self.terms, list[SearchRow]()
+        rest, values = filters(terms)
+        more_rest, more_values = equal(self.others)
+        rest, values = [*rest, *more_rest], values | more_values
+        branches = [named(column, value)]
+        if column in ("receiver_hash", "template"):
+            branches.append(named(column, value, under_way=True))
+        reached = _end(terms, after)
+        for span in _chunks(terms.since, reached, partitioned=partitioned):
+            some: list[SearchRow] = []
+            for own, more in branches:
+                some += self._read("deliveries", [*own, *rest], values | more, span, after)
+            own, more = branches[0]
+            for table in self._tables(span):
+                some += self._read(table, [*own, *rest], values | more, span, after)
+            rows += sorted(some, key=_created, reverse=True)
+            reached = span.since
+            if self._spent(rows):
+                break
+        return self._page(rows, reached)
+
+    def sliced(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
+        """Reads by the time of the claim, in slices that grow."""
+        terms, rows = self.terms, list[SearchRow]()
+        rest, values = filters(terms)
+        reached, length = _end(terms, after), _FIRST_SLICE_MS
+        while reached > terms.since:
+            since = max(terms.since, reached - length, _day_start(reached - 1))
+            span = SearchSpan(since, reached, _days_of(since, reached) if partitioned else None)
+            some = self._read("deliveries", rest, values, span, after)
+            for table in self._tables(span):
+                some += self._read(table, rest, values, span, after)
+            rows += sorted(some, key=_created, reverse=True)
+            reached, length = since, length * _GROWTH
+            if self._spent(rows):
+                break
+        return self._page(rows, reached)
+
+    def ended(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
+        """Reads rows that ended unsent, by the time of their end, in slices that grow."""
+        terms, rows = self.terms, list[SearchRow]()
+        reached = _end(terms, after)
+        length = DAY_MS if is_narrow(terms) else _FIRST_END_MS
+        while reached > terms.since:
+            since = max(terms.since, reached - length)
+            days = _days_of(since - _SLACK_DAYS * DAY_MS, reached)
+            span = SearchSpan(since, reached, days if partitioned else None)
+            some = self._rows(*ended_page("deliveries", terms, span, after), "")
+            for day, table in self.archived:
+                if days[0] <= day <= days[1]:
+                    statement, values = ended_page(table, terms, SearchSpan(since, reached), after)
+                    some += self._rows(statement, values, table)
+            rows += sorted(some, key=_ended, reverse=True)
+            reached, length = since, length * _GROWTH
+            if self._spent(rows):
+                break
+        return self._page(rows, reached)
+
+    def _of_key(self, key: str, *, partitioned: bool) -> SearchPage:
+        rows = _of_key(self._connection, key, partitioned=partitioned)
+        for _day, table in () if rows else self.archived:
+            found = self._read(table, ["d.delivery_key = :value"], {"value": key}, _ALL, None)
+            if found:
+                rows = found
+                break
+        terms = self.terms
+        wanted = [(column, value) for column, value in self.others if column != "receiver_hash"]
+        rows = [row for row in rows if all(getattr(row, name) == one for name, one in wanted)]
+        return SearchPage([row for row in rows if _fits(row, terms)], None, terms.since)
+
+    def _tables(self, span: SearchSpan) -> list[str]:
+        first, last = _days_of(span.since, span.until)
+        return [table for day, table in self.archived if first <= day <= last]
+
+    def _spent(self, rows: Sequence[SearchRow]) -> bool:
+        return len(rows) > self._size or self._monotonic() >= self._until
+
+    def _read(
+        self,
+        table: str,
+        conditions: Sequence[str],
+        values: dict[str, Any],
+        span: SearchSpan,
+        after: Cursor | None,
+    ) -> list[SearchRow]:
+        archived = table != "deliveries"
+        one = SearchSpan(span.since, span.until) if archived else span
+        statement, more = page(table, conditions, one, after)
+        return self._rows(statement, values | more, table if archived else "")
+
+    def _rows(self, statement: str, values: dict[str, Any], where: str) -> list[SearchRow]:
+        asked = values | {"limit": self._size + 1}
+        found = self._connection.execute(text(statement), asked).mappings().all()
+        return [_row(dict(row), where) for row in found]
+
+    def _page(self, rows: list[SearchRow], reached: int) -> SearchPage:
+        by_end = self.terms.by_end
+        shown, more = rows[: self._size], None
+        if len(rows) > self._size:
+            last = shown[-1]
+            more = Cursor(last.updated_at if by_end else last.created_at, last.delivery_key)
+            reached = more.at
+        elif reached > self.terms.since:  # its time was up
+            more = Cursor(reached, "")
+        return SearchPage(shown, more, reached, by_end)
+
+
+_ALL: Final = SearchSpan(0, 2**62)
+
+
+def _of_key(connection: Connection, key: str, *, partitioned: bool) -> list[SearchRow]:
+    """Returns the row of a key in the ledger, by its day."""
+    conditions, span = ["d.delivery_key = :value"], _ALL
+    if partitioned:
+        day = connection.execute(_DAY_OF_KEY, {"key": key}).scalar_one_or_none()
+        if day is None:
+            return []
+        span = SearchSpan(_ALL.since, _ALL.until, (day, day))
+    statement, values = page("deliveries", conditions, span, None)
+    found = connection.execute(text(statement), values | {"value": key, "limit": 1}).mappings()
+    return [_row(dict(row), "") for row in found]
+
+
+def _fits(row: SearchRow, terms: DeliveryTerms) -> bool:
+    """Returns whether the row of a key has the search's other terms."""
+    return (
+        (not terms.lanes or row.lane in terms.lanes)
+        and (not terms.accounts or row.account in terms.accounts)
+        and (not terms.states or row.state in terms.states)
+        and (terms.default_since or row.created_at >= terms.since)
+        and row.created_at < terms.until
+    )
+
+
+def _row(found: dict[str, Any], where: str) -> SearchRow:
+    topic, partition = found.pop("kafka_topic"), found.pop("kafka_partition")
+    offset = found.pop("kafka_offset")
+    found.pop("day")
+    origin = Origin(topic, partition, offset) if topic else None
+    return SearchRow(**found, origin=origin, where=where)
+
+
+def _chunks(since: int, until: int, *, partitioned: bool) -> Iterator[SearchSpan]:
+    """Yields spans of whole days from the newest back, each of more days than the one before."""
+    if not partitioned:
+        if since < until:
+            yield SearchSpan(since, until)
+        return
+    number = 0
+    while since < until:
+        days = _CHUNKS[min(number, len(_CHUNKS) - 1)]
+        start = max(since, _day_start(until - 1) - (days - 1) * DAY_MS)
+        yield SearchSpan(start, until, _days_of(start, until))
+        until, number = start, number + 1
+
+
+def _end(terms: DeliveryTerms, after: Cursor | None) -> int:
+    return terms.until if after is None else min(terms.until, after.at + 1)
+
+
+def _days_of(since: int, until: int) -> tuple[int, int]:
+    return max(since, 0) // DAY_MS, max(until - 1, 0) // DAY_MS
+
+
+def _day_start(at: int) -> int:
+    return at // DAY_MS * DAY_MS
+
+
+def _day(compact: str) -> int:
+    return (date.fromisoformat(compact) - _EPOCH).days
+
+
+def _ended(row: SearchRow) -> tuple[int, str]:
+    return row.updated_at, row.delivery_key
+
+
+def _created(row: SearchRow) -> tuple[int, str]:
+    return row.created_at, row.delivery_key

@@ -1,0 +1,157 @@
+"""Indexes of a ledger in use: made without holding claims up, resumed after a kill, whole for new days."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+
+from backends.sql import online_indexes, schema
+from backends.sql.database import Database
+from backends.sql.online_indexes import INDEXES, build, missing
+from idempotency.claims.store import MS_PER_DAY
+from idempotency.partitions import ensure_partitions
+from idempotency.sql_ledger import upgrade
+from tests.idempotency.making import World, claimed, delivery
+
+
+@pytest.fixture
+def world(ledger_database: str) -> World:
+    """A ledger with a row and none of the indexes, as the version before left it."""
+    world = World(ledger_database)
+    claimed(world.open(), delivery())
+    for index in INDEXES:
+        world.run(f"DROP INDEX {index.name}")
+    return world
+
+
+def parts(world: World, name: str) -> int:
+    return int(
+        world.rows(f"SELECT count(*) FROM pg_inherits WHERE inhparent = to_regclass('{name}')")[0][
+            0
+        ]
+    )
+
+
+def partitions(world: World) -> int:
+    return parts(world, "deliveries")
+
+
+def database_of(world: World) -> Database:
+    return Database(make_url(world.url), pool_size=1)
+
+
+def test_an_upgrade_makes_what_is_missing_and_says_so(world: World) -> None:
+    told: list[str] = []
+    assert missing(world.open().database) == [index.name for index in INDEXES]
+    upgrade(world.settings, told.append)
+    assert missing(world.open().database) == []
+    assert "receipts_delivery" in told
+    for name in ("deliveries_created", "deliveries_receiver", "deliveries_template"):
+        assert parts(world, name) == partitions(world)
+    again: list[str] = []
+    upgrade(world.settings, again.append)
+    assert again == []
+    world.close()
+
+
+def test_a_build_that_was_killed_goes_on_where_it_was(world: World) -> None:
+    stopped = RuntimeError("killed")
+
+    def stop(step: str) -> None:
+        if "_2" in step:
+            raise stopped
+
+    with pytest.raises(RuntimeError):
+        build(make_url(world.url), stop)
+    # As a CREATE INDEX CONCURRENTLY that was cut off leaves it.
+    (left,) = world.rows(
+        "SELECT inhrelid::regclass::text FROM pg_inherits"
+        " WHERE inhparent = 'deliveries'::regclass ORDER BY 1 LIMIT 1"
+    )
+    own = f"{left[0]}_receiver"
+    world.run(f"CREATE INDEX {own} ON {left[0]} (receiver_hash)")
+    world.run(f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{own}'::regclass")
+    assert "deliveries_receiver" in missing(world.open().database)
+    upgrade(world.settings)
+    assert missing(world.open().database) == []
+    world.close()
+
+
+def test_days_made_meanwhile_and_archived_days_have_them_too(world: World) -> None:
+    ledger = world.open()
+    world.run("CREATE SCHEMA archive")
+    world.run("CREATE TABLE archive.deliveries_20260101 (LIKE deliveries)")
+
+    def next_day(step: str) -> None:
+        if step.startswith("deliveries_receiver: ") and partitions(world) < 20:
+            world.advance(10 * MS_PER_DAY)
+            ensure_partitions(ledger.database)
+
+    build(make_url(world.url), next_day)
+    upgrade(world.settings)
+    assert missing(ledger.database) == []
+    world.advance(5 * MS_PER_DAY)
+    ensure_partitions(ledger.database)
+    for name in ("deliveries_created", "deliveries_receiver"):
+        assert parts(world, name) == partitions(world)
+    found = world.rows("SELECT indexname FROM pg_indexes WHERE tablename = 'deliveries_20260101'")
+    assert ("deliveries_20260101_receiver",) in found
+    world.close()
+
+
+def test_claims_wait_for_a_build_no_longer_than_for_its_lock(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction that keeps the table for a while delays the build, and the build no claim."""
+    monkeypatch.setattr(online_indexes, "LOCK_MS", 100)
+    monkeypatch.setattr(online_indexes, "_PAUSE_S", 0.05)
+    ledger = world.open()
+    with psycopg.connect(world.url.replace("+psycopg", "")) as holder:
+        holder.execute("LOCK TABLE deliveries IN ROW EXCLUSIVE MODE")
+        building = threading.Thread(target=build, args=(make_url(world.url), lambda _step: None))
+        building.start()
+        worst = 0.0
+        for _ in range(10):
+            began = time.monotonic()
+            claimed(ledger, delivery())
+            worst = max(worst, time.monotonic() - began)
+            time.sleep(0.03)
+        assert building.is_alive()
+        holder.commit()
+    building.join(30)
+    assert not building.is_alive()
+    assert worst < 2.0
+    assert missing(ledger.database) == []
+    world.close()
+
+
+def test_a_migration_gives_its_locks_back_and_tries_again(
+    ledger_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(ledger_database)
+    monkeypatch.setattr(schema, "LOCK_MS", 50)
+    world.run("UPDATE hongyan_schema SET version_num = '0019'")
+    for index in INDEXES:
+        world.run(f"DROP INDEX {index.name}")
+    world.run("DROP TABLE console_views")
+    world.run("DROP VIEW hongyan_deliveries")
+    for column in ("receiver_hash", "template"):
+        world.run(f"ALTER TABLE deliveries DROP COLUMN {column}")
+    pauses: list[float] = []
+    holder = psycopg.connect(ledger_database.replace("+psycopg", ""))
+    holder.execute("SELECT * FROM deliveries LIMIT 1")
+
+    def released(seconds: float) -> None:
+        pauses.append(seconds)
+        holder.rollback()
+
+    try:
+        assert schema.upgrade(make_url(ledger_database), released) == "0019"
+    finally:
+        holder.close()
+        world.close()
+    assert len(pauses) == 1

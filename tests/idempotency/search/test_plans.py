@@ -1,0 +1,112 @@
+"""Searches on PostgreSQL read the index meant for them, in the days meant for them and no others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from idempotency.claims.store import MS_PER_DAY
+from idempotency.partitions import partition_name
+from idempotency.search.language import parse
+from idempotency.search.statements import SearchSpan, ended_page, filters, named, page
+from idempotency.search.store import _SESSION
+from idempotency.sql_ledger import SqlLedger
+from tests.idempotency.making import NOON, World
+
+TODAY = NOON // MS_PER_DAY
+ROWS = 8_000
+_FILL = f"""
+INSERT INTO deliveries (delivery_key, day, token, created_at, updated_at, expires_at, attempt, owner_epoch,
+                        state, lane, owner, message_id, receiver, body_digest, policy_version, biz_id,
+                        provider_id, account, template, receiver_hash, resend_of)
+SELECT md5(n::text || '/' || d), d, n, d * 86400000::bigint + n * 10000, d * 86400000::bigint + n * 10000,
+       d * 86400000::bigint, 1, 1, CASE WHEN mod(n, 50) = 0 THEN 'PARKED' ELSE 'SENT' END,
+       CASE WHEN mod(n, 2) = 0 THEN 'sms.notice' ELSE 'email.notice' END, 'w1', md5('m' || n || d),
+       'r', 'x', 'v1', 'b' || n, 'p' || n, 'main', 't' || mod(n, 20), sha256(('r' || n)::bytea),
+       CASE WHEN mod(n, 100) = 0 THEN 'o' || n END
+  FROM generate_series(1, {ROWS}) AS n, generate_series({TODAY}, {TODAY + 6}) AS d"""
+
+
+@pytest.fixture
+def full(ledger_database: str) -> Iterator[SqlLedger]:
+    world = World(ledger_database)
+    ledger = world.open()
+    world.run(_FILL)
+    world.run("VACUUM ANALYZE deliveries")
+    yield ledger
+    world.close()
+
+
+def scans(ledger: SqlLedger, statement: str, values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns (partition, index) of every scan; the index is empty for one that reads the table whole."""
+    with ledger.database.begin() as connection:
+        connection.execute(text(_SESSION), {"timeout": "2000"})
+        asked = text(f"EXPLAIN (FORMAT JSON) {statement}")
+        found = connection.execute(asked, values | {"limit": 51}).scalar_one()
+    plan = found if isinstance(found, list) else json.loads(found)
+    return list(_scans(plan[0]["Plan"], ""))
+
+
+def _scans(node: dict[str, Any], table: str) -> Iterator[tuple[str, str]]:
+    table = node.get("Relation Name", table)
+    if "Index Name" in node:
+        yield table, node["Index Name"]
+    elif node["Node Type"] == "Seq Scan":
+        yield table, ""
+    for child in node.get("Plans", []):
+        yield from _scans(child, table)
+
+
+def span(days: int = 2) -> SearchSpan:
+    last = TODAY + 5
+    first = last - days + 1
+    return SearchSpan(first * MS_PER_DAY, (last + 1) * MS_PER_DAY, (first, last))
+
+
+def tables(found: list[tuple[str, str]]) -> set[str]:
+    return {table for table, _index in found if table != "deliveries_default"}
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("services")
+def test_each_term_reads_its_index_in_its_days(full: SqlLedger) -> None:
+    for column, value, index in (
+        ("message_id", "m", "message_id"),
+        ("biz_id", "b7", "biz_id"),
+        ("provider_id", "p7", "provider_id"),
+        ("resend_of", "o100", "resend_of"),
+        ("receiver_hash", [b"x" * 32], "receiver_hash"),
+        ("template", "t3", "template"),
+    ):
+        conditions, values = named(column, value)
+        statement, more = page("deliveries", conditions, span(), None)
+        found = scans(full, statement, values | more)
+        assert len(tables(found)) == 2, column
+        assert all(index in name for _table, name in found), (column, found)
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("services")
+def test_a_slice_of_time_reads_one_day_by_its_block_ranges(full: SqlLedger) -> None:
+    at = (TODAY + 3) * MS_PER_DAY + 40_000_000
+    conditions, values = filters(parse("lane:sms.notice account:main", NOON))
+    one = SearchSpan(at, at + 60_000, (TODAY + 3, TODAY + 3))
+    statement, more = page("deliveries", conditions, one, None)
+    (found,) = scans(full, statement, values | more)
+    assert found[0] == partition_name("deliveries", TODAY + 3)
+    assert "created_at" in found[1]
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("services")
+def test_what_ended_unsent_reads_the_index_of_ends(full: SqlLedger) -> None:
+    for line in ("state:PARKED,REJECTED lane:sms.notice,email.notice", "state:PARKED", "error:x"):
+        terms = parse(line, NOON + 3 * MS_PER_DAY)
+        statement, values = ended_page("deliveries", terms, span(3), None)
+        found = scans(full, statement, values)
+        assert len(tables(found)) == 3
+        assert all("state_lane_updated_at" in name for _table, name in found), (line, found)

@@ -1,0 +1,223 @@
+"""Searches find rows by every field, page by page, in the ledger and in days that left it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from backends.settings import OutcomeSettings
+from idempotency.claims.store import MS_PER_DAY
+from idempotency.partitions import ensure_partitions
+from idempotency.search.language import QueryError, parse
+from idempotency.search.statements import Cursor
+from idempotency.search.store import Search, SearchPage
+from idempotency.sql_ledger import SqlLedger, open_ledger
+from message.delivery import Delivery
+from message.envelope import Template
+from message.receiver_hash import hasher, no_hash
+from message.states import Event
+from tests.idempotency.making import World, claimed, delivery, settle
+
+KEY = "k" * 32
+
+
+@pytest.fixture
+def ledger(world: World) -> SqlLedger:
+    settings = msgspec.structs.replace(world.settings, outcomes=OutcomeSettings(hash_key=KEY))
+    ledger = open_ledger(settings, lambda: world.now)
+    world._opened.append(ledger)
+    return ledger
+
+
+@pytest.fixture
+def search(ledger: SqlLedger) -> Search:
+    return Search(ledger.database, hasher(KEY))
+
+
+def found(search: Search, world: World, line: str, after: Cursor | None = None) -> SearchPage:
+    return search.page(parse(line, world.now), after)
+
+
+def keys(page: SearchPage) -> list[str]:
+    return [row.delivery_key for row in page.rows]
+
+
+def sent(
+    ledger: SqlLedger, item: Delivery, event: Event = Event.ACCEPTED, **fields: Any
+) -> Delivery:
+    (one,) = claimed(ledger, item)
+    assert settle(ledger, one, event, **fields)
+    return one
+
+
+def test_a_delivery_is_found_by_every_field(
+    world: World, ledger: SqlLedger, search: Search
+) -> None:
+    claimed(ledger, delivery(receivers=("+8613900000009",), lane="sms.marketing"))
+    item = delivery(biz_id="order-7", template=Template(id="SMS_1"), resend_of="a" * 32)
+    item.account = "main"
+    one = sent(ledger, item, provider_id="p-77")
+    world.advance(1_000)
+    for line in (
+        f"id:{one.notification.id}",
+        f"key:{one.key}",
+        "biz:order-7",
+        "receiver:+8613800000001",
+        'receiver:"+86 138 0000 0001"',
+        "receiver:+8613800000001 lane:sms.*",
+        "provider:p-77",
+        "place:hongyan.dispatch.sms.notice/1/42",
+        f"copy_of:{'a' * 32}",
+        "template:SMS_1",
+        "lane:sms.notice",
+        "account:main",
+        "state:SENT",
+        "state:sent lane:sms.* since:1h",
+        one.key,
+        one.notification.id,
+        "order-7",
+        "+8613800000001",
+        "p-77",
+    ):
+        assert keys(found(search, world, line)) == [one.key], line
+    for line in ("receiver:+8613800000002", "template:SMS_2", "key:" + "0" * 32, "nothing"):
+        assert keys(found(search, world, line)) == [], line
+    assert keys(found(search, world, "biz:order-7 state:PARKED")) == []
+    (row,) = found(search, world, one.key).rows
+    assert str(row.origin) == "hongyan.dispatch.sms.notice/1/42"
+    assert (row.template, row.account, row.provider_id) == ("SMS_1", "main", "p-77")
+
+
+def test_rows_under_way_are_found_by_receiver_and_template(
+    world: World, ledger: SqlLedger, search: Search
+) -> None:
+    (one,) = claimed(ledger, delivery(template=Template(id="SMS_1")))
+    assert keys(found(search, world, "receiver:+8613800000001")) == [one.key]
+    assert keys(found(search, world, "template:SMS_1")) == [one.key]
+
+
+def test_what_ended_unsent_is_found_by_the_time_of_its_end(
+    world: World, ledger: SqlLedger, search: Search
+) -> None:
+    (late,) = claimed(ledger, delivery())
+    sent(ledger, delivery(), Event.REJECTED, reason="bad_number:isv.MOBILE")
+    world.advance(3 * 3_600_000)
+    assert settle(ledger, late, Event.BUDGET_SPENT, reason="attempts_spent:X")
+    page = found(search, world, "state:PARKED,REJECTED since:1h")
+    assert keys(page) == [late.key]
+    assert page.by_end
+    assert len(found(search, world, "state:PARKED,REJECTED lane:sms.*").rows) == 2
+    assert keys(found(search, world, "error:attempts_spent")) == [late.key]
+    assert keys(found(search, world, "error:attempts")) == []
+
+
+def test_pages_follow_one_another_without_gap_or_double(
+    world: World, ledger: SqlLedger, search: Search
+) -> None:
+    made = []
+    for number in range(12):
+        made.append(sent(ledger, delivery(biz_id="b", template=Template(id="T"))).key)
+        world.advance(0 if number % 3 else 3_600_000)
+    for line in ("lane:sms.notice since:2d", "biz:b", "template:T since:2d", "state:SENT since:2d"):
+        terms, after, met = parse(line, world.now), None, list[str]()
+        while True:
+            page = search.page(terms, after, 5)
+            met += keys(page)
+            after = page.next
+            if after is None:
+                break
+        assert len(met) == len(set(met)) == 12, line
+        assert set(met) == set(made), line
+
+
+def test_a_search_goes_on_where_its_time_was_up(world: World, ledger: SqlLedger) -> None:
+    sent(ledger, delivery())
+    world.advance(20 * 3_600_000)
+    clock = iter(range(1_000))
+    search = Search(ledger.database, hasher(KEY), monotonic=lambda: next(clock) * 0.4)
+    terms, after = parse("account:none", world.now), None
+    pages = 0
+    while (page := search.page(terms, after)).next is not None:
+        assert page.rows == []
+        assert after is None or page.next.at < after.at
+        after, pages = page.next, pages + 1
+    assert pages > 2
+    assert page.reached == terms.since
+
+
+def test_days_are_searched_back_to_the_begin(
+    world: World, ledger: SqlLedger, search: Search
+) -> None:
+    old = sent(ledger, delivery(biz_id="b"))
+    world.advance(30 * MS_PER_DAY)
+    ensure_partitions(ledger.database)
+    new = sent(ledger, delivery(biz_id="b"))
+    assert keys(found(search, world, "biz:b")) == [new.key, old.key]
+    assert keys(found(search, world, "biz:b since:7d")) == [new.key]
+    assert keys(found(search, world, "receiver:+8613800000001 since:60d")) == [new.key, old.key]
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_days_that_left_the_ledger_are_searched_too(
+    world: World, ledger: SqlLedger, search: Search, tmp_path: Path
+) -> None:
+    one = sent(ledger, delivery(biz_id="b", template=Template(id="T")))
+    ended = sent(ledger, delivery(), Event.REJECTED, reason="no")
+    world.advance(40 * MS_PER_DAY)
+    ensure_partitions(ledger.database)
+    day = one.day
+    ledger.archive(str(tmp_path)).archive(day)
+    for line in ("biz:b", f"key:{one.key}", f"{one.key}", "receiver:+8613800000001 template:T"):
+        page = found(search, world, f"{line} since:60d")
+        assert keys(page) == [one.key], line
+        assert page.rows[0].where.startswith("archive.deliveries_")
+    page = found(search, world, "state:REJECTED since:60d")
+    assert keys(page) == [ended.key]
+
+
+def test_a_receiver_without_a_key_is_an_error(world: World, ledger: SqlLedger) -> None:
+    search = Search(ledger.database, no_hash)
+    with pytest.raises(QueryError, match="no_hash_key"):
+        found(search, world, "receiver:+8613800000001")
+    assert found(search, world, "+8613800000001").rows == []
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_statement_that_takes_too_long_is_refused(
+    world: World, ledger: SqlLedger, search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("idempotency.search.store.TIMEOUT_MS", 50)
+    world.run("CREATE FUNCTION slow() RETURNS text LANGUAGE sql AS 'SELECT pg_sleep(1)::text'")
+    sent(ledger, delivery())
+    monkeypatch.setattr(
+        "idempotency.search.store.filters", lambda _terms: (["slow() IS NOT NULL"], {})
+    )
+    with pytest.raises(QueryError) as caught:
+        found(search, world, "lane:sms.notice")
+    assert caught.value.code == "search.timeout"
+
+
+def test_what_people_type_is_a_value_and_no_sql(world: World, search: Search) -> None:
+    for word in ("'; DROP TABLE deliveries; --", "x' OR '1'='1", "%", "\u202e", "a:b"):
+        for field in ("biz", "receiver", "provider", "template", "account", "error", "id"):
+            quoted = word.replace("\\", "\\\\").replace('"', '\\"')
+            assert found(search, world, f'{field}:"{quoted}"').rows == []
+
+
+def test_views_are_kept_by_person_and_shared(world: World, ledger: SqlLedger) -> None:
+    views = ledger.views()
+    assert views.save("li", "mine", "state:PARKED")
+    assert views.save("li", "mine", "state:UNKNOWN")
+    assert views.save("wang", "all", "lane:sms.*", shared=True)
+    assert views.save("wang", "own", "lane:email.*")
+    assert [(view.name, view.query, view.shared) for view in views.of("li")] == [
+        ("mine", "state:UNKNOWN", False),
+        ("all", "lane:sms.*", True),
+    ]
+    shared = views.of("li")[1]
+    assert not views.drop("li", shared.id)
+    assert views.drop("wang", shared.id)
+    assert not views.save("li", " ", "x")
