@@ -47,7 +47,7 @@ UPDATE resend_job_items AS t
        ended_at = CASE WHEN i.fate IN ('APPLYING', 'APPLIED') THEN NULL ELSE :now END
   FROM {given}
  WHERE t.job_id = :job AND t.delivery_key = i.key AND t.fate = i.source
-RETURNING t.delivery_key, t.lane, t.account, t.fate, t.why"""
+RETURNING delivery_key, lane, account"""
 _STANDING: Final = """
 SELECT i.key, d.version, d.state, d.reason, d.attempt
   FROM {given} LEFT JOIN deliveries AS d ON {its_row}"""
@@ -150,7 +150,8 @@ class JobItems(LedgerPart):
         ]
         asked = {"job": job.id, "now": now, "rows": msgspec.json.encode(rows).decode()}
         written = connection.execute(self._change, asked).all()
-        counts = Counter((r.lane, r.account, r.fate, r.why) for r in written)
+        ends = {one.delivery_key: (one.fate.value, one.why) for one in changes}
+        counts = Counter((r.lane, r.account, *ends[r.delivery_key]) for r in written)
         # A fate that waits has no reason.
         counts.subtract((r.lane, r.account, source.value, "") for r in written)
         add_counts(connection, job.id, counts)

@@ -101,7 +101,9 @@ class JobField:
             assert settle(self.ledger, one, event, reason="x")
         return one
 
-    def send(self, event: Event = Event.ACCEPTED, limit: int = 1_000, attempts: int = 99) -> list[str]:
+    def send(
+        self, event: Event = Event.ACCEPTED, limit: int = 1_000, attempts: int = 99
+    ) -> list[str]:
         """What recovery does with due rows: one call each, which ends so."""
         rows = self.ledger.recovering()
         # A worker's lease in these tests never lapses.

@@ -25,7 +25,7 @@ def one_of_each(field: JobField) -> dict[str, str]:
         "sent": field.ended(Event.ACCEPTED),
     }
     recalled = field.parked()[0]
-    field.ledger.recalls().record(Kind.MESSAGE, [recalled.notification.id], DAY_MS)
+    field.ledger.recalls().announce(Kind.MESSAGE, recalled.notification.id, DAY_MS)
     return {why: row.key for why, row in rows.items()} | {"recalled": recalled.key}
 
 
@@ -244,7 +244,7 @@ def test_what_is_recalled_or_moved_meanwhile_is_not_sent(field: JobField) -> Non
     recalled, moved = [item for item in items if item.key in waiting][:2]
     under_way = next(item for item in items if item.key not in waiting)
     for item in (recalled, under_way):
-        field.ledger.recalls().record(Kind.MESSAGE, [item.notification.id], DAY_MS)
+        field.ledger.recalls().announce(Kind.MESSAGE, item.notification.id, DAY_MS)
     field.world.rows_changed(
         f"UPDATE deliveries SET version = version + 1 WHERE delivery_key = '{moved.key}'"
     )
@@ -369,9 +369,7 @@ def test_a_copy_is_a_new_notification_of_what_was_sent(field: JobField) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["away", "loses_reply"])
-def test_a_copy_whose_reply_was_lost_is_the_same_bytes_again(
-    field: JobField, trouble: str
-) -> None:
+def test_a_copy_whose_reply_was_lost_is_the_same_bytes_again(field: JobField, trouble: str) -> None:
     item = field.ended(Event.ACCEPTED)
     job = field.frozen(mode=ResendMode.COPY, names=[item.key])
     field.work(field.started(job), JobState.CANARY)
