@@ -123,10 +123,8 @@ class JobField:
         self, mode: ResendMode = ResendMode.AGAIN, limits: JobLimits = LIMITS, **wanted: Any
     ) -> ResendJob:
         names = wanted.pop("names", ())
-        if not names:
-            chosen = {"states": ("PARKED", "REJECTED"), "lanes": (LANE,)} | wanted
-        else:
-            chosen = wanted
+        selected = {} if names else {"states": ("PARKED", "REJECTED"), "lanes": (LANE,)}
+        chosen: dict[str, Any] = selected | wanted
         return self.actions.make(
             mode,
             JobFilter(**chosen),

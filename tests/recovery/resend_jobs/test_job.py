@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from idempotency.recalls import Kind
-from idempotency.resend_jobs.contract import ItemFate, JobState, ResendMode
+from idempotency.resend_jobs.contract import ItemFate, JobState, ResendJob, ResendMode
 from message.states import Event, State
-from recovery.resend_jobs.actions import ResendJobRefused
+from recovery.resend_jobs.actions import ResendJobActions
+from recovery.resend_jobs.errors import ResendJobRefused
 from recovery.resend_jobs.failures import csv_lines
 from recovery.resend_jobs.handover import BATCH
 from recovery.resend_jobs.rules import CANARY_WAIT_MS
@@ -292,15 +293,20 @@ def test_a_job_is_cancelled_before_it_sent_anything(field: JobField) -> None:
     assert field.actions.cancel(job.id, who="li", reason="no").state is JobState.CANCELLED
 
 
-def test_of_two_persons_the_second_is_refused(field: JobField) -> None:
+def test_of_two_persons_the_second_is_refused_and_told_why(
+    field: JobField, monkeypatch: pytest.MonkeyPatch
+) -> None:
     field.parked()
     job = field.frozen()
-    get = field.actions.get
-    stale = get(job.id)
-    field.started(job)
-    field.actions.get = lambda _job_id: stale if field.actions.get is not get else get(job.id)  # type: ignore[method-assign]
-    with pytest.raises(ResendJobRefused):
-        field.started(job, who="zhao")
+
+    def meanwhile(_job: ResendJob) -> None:
+        other = ResendJobActions(field.jobs, field.items)
+        other.cancel(job.id, who="zhao", reason="no")
+
+    monkeypatch.setattr(field.actions, "_refuse_moved", meanwhile)
+    with pytest.raises(ResendJobRefused, match="changed meanwhile by zhao and is CANCELLED"):
+        field.started(job)
+    assert field.state(job) is JobState.CANCELLED
 
 
 def test_two_recoveries_hand_nothing_over_twice(field: JobField) -> None:
