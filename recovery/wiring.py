@@ -124,8 +124,7 @@ def open_recovery(
     stop: threading.Event,
 ) -> OpenedRecovery:
     """Returns a recovery of these lanes, registered and not started. Waits for the database until `stop`.
-    Raises SettingsError, LedgerError.
-    """
+    Raises SettingsError, LedgerError."""
     core = _core(settings, policy, lanes, stack, stop)
     plain = routes_for(settings, core.policy, lanes)
     threads = {lane.name: _threads(settings, core.policy.of(lane)) for lane in plain}
@@ -143,9 +142,8 @@ def open_recovery(
     settler = RetrySettler(context, core.finished, give_back=marks.give_back, on_woken=prompts.give)
     archiving = _archiving(core)
     lost, resend_jobs = _lost(core, routes), _resend_jobs(core)
-    followers = [marks.follow, lost.adopt, resend_jobs.handover.adopt]
-    followers += [archiving.adopt] if archiving is not None else []
-    watch = _watch(core, routes, callers, releasing, send_limits, followers)
+    followers = [one.adopt for one in (lost, resend_jobs.handover, archiving) if one is not None]
+    watch = _watch(core, routes, callers, releasing, send_limits, [marks.follow, *followers])
     pools = {lane: (callers[lane], releasing[lane]) for lane in callers}
     parts = RecoveryParts(
         name=core.name,

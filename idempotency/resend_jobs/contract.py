@@ -21,7 +21,7 @@ import msgspec
 
 
 class ResendMode(StrEnum):
-    """What a job makes of an item."""
+    """Ways to send an item."""
 
     AGAIN = "again"
     """The same delivery, under its own key."""

@@ -46,7 +46,9 @@ KEEP_MS: Final = 90 * 86_400_000
 PURGE_S: Final = 60.0
 _LOOKS: Final = 5
 """Looks for ends in one round, of 1,000 items each."""
-NOT_ENDED: Final = "{:,} of the first deliveries have not ended in {:,} s: they are under way, or held by quiet hours"
+NOT_ENDED: Final = (
+    "{:,} of the first deliveries have not ended in {:,} s: under way, or in quiet hours"
+)
 CHANGED_ITEMS: Final = "its items are not those of the preview: nothing was sent"
 
 

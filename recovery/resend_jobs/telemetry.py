@@ -15,7 +15,7 @@ from idempotency.resend_jobs.contract import ItemFate, JobState, ResendJob
 
 log = structlog.get_logger(__name__)
 BY_ITSELF = "recovery"
-"""Who paused or refused a job, if no person did."""
+"""Name on a job that recovery paused or refused."""
 
 
 class JobTelemetry:
