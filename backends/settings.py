@@ -218,6 +218,21 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     health_address: str = "127.0.0.1:9482"
 
 
+class ResendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of resend jobs, taken over at a job's creation (docs/resend-jobs.md)."""
+
+    canary: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 50
+    """Deliveries that go first, and whose ends are awaited."""
+    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e4)] = 50.0
+    """Deliveries a second that a job hands over, at most; a job may ask for less."""
+    error_rate: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
+    """Share of deliveries that failed or are in doubt from which a job pauses itself."""
+    approve_above: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 1_000
+    """Deliveries above which a second person must approve the start."""
+    preview_s: Annotated[float, msgspec.Meta(ge=10, le=86_400)] = 900.0
+    """Time for which a preview may be started, and a start be approved."""
+
+
 class DeadLetterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limit on the dead letters that one worker writes per lane and reason (docs/dead-letters.md)."""
 
@@ -294,6 +309,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     telemetry: TelemetrySettings = TelemetrySettings()
     spark: SparkSettings = SparkSettings()
     recovery: RecoverySettings = RecoverySettings()
+    resend: ResendSettings = ResendSettings()
     receipts: ReceiptsSettings = ReceiptsSettings()
     console: ConsoleSettings = ConsoleSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()

@@ -46,6 +46,9 @@ _MOST = 40
 _EXPECTED = (
     ("hongyan.errors", "WrongUsage", USAGE, "{}"),
     ("hongyan.errors", "NotDone", PROBLEMS, "{}"),
+    ("recovery.resend.errors", "SelectionRefused", USAGE, "{}"),
+    ("recovery.resend.errors", "ResendNotDone", PROBLEMS, "{}"),
+    ("recovery.resend_jobs.errors", "ResendJobRefused", PROBLEMS, "{}"),
     ("backends.settings", "SettingsError", USAGE, "{}"),
     ("policy.loading", "PolicyError", USAGE, "{}"),
     ("policy.versions", "Overtaken", PROBLEMS, "{}"),

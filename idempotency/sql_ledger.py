@@ -52,6 +52,9 @@ from idempotency.recalls import Recalls
 from idempotency.recovery.contract import RecoveryStore
 from idempotency.recovery.selection import Picks
 from idempotency.recovery.store import SqlRecovering
+from idempotency.resend_jobs.freezing import JobFreezing
+from idempotency.resend_jobs.items import JobItems
+from idempotency.resend_jobs.store import ResendJobStore
 from idempotency.search.views import SavedViews
 from idempotency.transactions import Clock
 from message.receiver_hash import HashReceiver, hasher
@@ -133,6 +136,18 @@ class SqlLedger:
     def picks(self) -> Picks:
         """Returns selections of rows for a person, on this ledger's connections."""
         return Picks(self.database, self._workers.clock)
+
+    def resend_jobs(self) -> ResendJobStore:
+        """Returns the resend jobs."""
+        return ResendJobStore(self.database, self._workers.clock)
+
+    def job_items(self) -> JobItems:
+        """Returns the items of the resend jobs."""
+        return JobItems(self.database, self._workers.clock)
+
+    def job_freezing(self) -> JobFreezing:
+        """Returns the step that freezes selections of resend jobs."""
+        return JobFreezing(self.database, self._workers.clock)
 
     def recalls(self) -> Recalls:
         """Returns the recalls in this ledger, on its connections."""

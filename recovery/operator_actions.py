@@ -16,7 +16,7 @@ import msgspec
 from idempotency.archive.lookup import ArchivedRow
 from idempotency.lookups import KeptRow
 from idempotency.payload_cipher import PayloadUnreadable
-from idempotency.recovery.contract import RecoveryStore, Transition
+from idempotency.recovery.contract import Transition
 from idempotency.recovery.selection import Pick
 from message.states import OPEN, Event, State, after
 from message.vocabulary import Lane
@@ -33,6 +33,7 @@ from recovery.operator_results import (
 )
 from recovery.operator_rules import (
     DOUBLE,
+    NOT_IN_DOUBT,
     SENDS,
     OperatorNote,
     Verb,
@@ -49,6 +50,18 @@ WHO: Final = "operator"
 QUIET_HOURS: Final = "quiet_hours"
 _LOOKS: Final = 3
 """Reads of a row in doubt: recovery writes a new version each time it asks."""
+
+
+class MovingRows(Protocol):
+    """The part of `RecoveryStore` that moves rows. Every method raises LedgerError."""
+
+    def move(self, moves: Sequence[Transition]) -> list[bool]:
+        """Makes the moves. Returns False where the row had been written."""
+        ...
+
+    def ask_first(self, key: str, day: int, version: int) -> bool:
+        """Makes a row in doubt the first about which its provider is asked."""
+        ...
 
 
 class Keeping(Protocol):
@@ -72,7 +85,7 @@ class Operator:
 
     def __init__(
         self,
-        rows: RecoveryStore,
+        rows: MovingRows,
         payloads: Keeping,
         policy: Policy,
         recorder: Recorder,
@@ -106,6 +119,23 @@ class Operator:
         plans = [one for one in planned if isinstance(one, _Plan)]
         done = iter([one.result for one in plans] if dry_run else self._made(verb, plans, note))
         return [one if isinstance(one, OperatorResult) else next(done) for one in planned]
+
+    def ask(self, picks: Sequence[Pick], *, dry_run: bool = False) -> list[OperatorResult]:
+        """Has recovery ask the providers about these deliveries next. An answer decides as any other one
+        does. Returns the results in their order."""
+        return [self._asked(pick, dry_run=dry_run) for pick in picks]
+
+    def _asked(self, pick: Pick, *, dry_run: bool) -> OperatorResult:
+        now: Pick | None = pick
+        for _ in range(_LOOKS):
+            if now is None or now.state is not State.UNKNOWN:
+                break
+            if dry_run or self._rows.ask_first(now.key, now.day, now.version):
+                return told_of(pick, OperatorVerdict.ASKED)
+            now = next((one for one in self._look(pick.key) if one.key == pick.key), None)
+        if pick.state is not State.UNKNOWN:
+            return told_of(pick, OperatorVerdict.REFUSED, NOT_IN_DOUBT)
+        return told_of(pick, OperatorVerdict.OVERTAKEN)
 
     def copy(self, pick: Pick, job: str) -> Copy | OperatorResult:
         """Returns a copy under an id of its own, the same for the same job; a result if it is refused."""

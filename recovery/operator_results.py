@@ -26,6 +26,8 @@ class OperatorVerdict(StrEnum):
     COPIED = "copied"
     COPIED_BEFORE = "copied_before"
     """The same job made this copy already."""
+    ASKED = "asked"
+    """Recovery asks its provider next."""
     REFUSED = "refused"
     """Nothing was done; the reason says why."""
     OVERTAKEN = "overtaken"

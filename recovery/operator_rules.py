@@ -28,6 +28,7 @@ AUTHOR_AT_MOST: Final = 64
 WHY_AT_MOST: Final = 200
 """Characters of a person's explanation in a row's reason."""
 DOUBLE: Final = "an earlier call may have sent it: this may be a second copy"
+NOT_IN_DOUBT: Final = "it is in no doubt: there is nothing to ask its provider"
 _MS: Final = 1_000
 
 

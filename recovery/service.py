@@ -29,6 +29,7 @@ from recovery.control import RecoverySnapshotSource
 from recovery.group_lag import GroupLagMonitor
 from recovery.lost.job import LostDeliveries
 from recovery.outcomes.publisher import OutcomePublisher
+from recovery.resend_jobs.runner import ResendJobRunner
 from recovery.retry.line_watch import LineWatch
 from recovery.retry.pool import RetryPool, RetryWork
 from recovery.retry.prompts import Prompts
@@ -77,6 +78,7 @@ class RecoveryParts(NamedTuple):
     thread_group: ThreadGroup
     finished: SimpleQueue[RetryWork | None]
     lost: LostDeliveries
+    resend_jobs: ResendJobRunner
     archiving: Archiving | None
     """None where it is switched off."""
     schedule: Activity
@@ -98,6 +100,8 @@ class Recovery:
         self._ended = threading.Event()
         self._entering = threading.Lock()
         """Both schedules may call the job at once; it is one thread's."""
+        self._jobs_running = threading.Lock()
+        """As `_entering`, for resend jobs."""
         self._measure_s = MEASURE_LOOKS * parts.poll_s
         self.left = 0
         """Number of deliveries left to the ledger at the end, in doubt."""
@@ -142,6 +146,15 @@ class Recovery:
             return 0
         with self._entering:
             return self._parts.lost.run_once()
+
+    def run_jobs(self) -> int:
+        """Takes the resend jobs a step further. Returns the number of open ones."""
+        if self._parts.stop.is_set() or not self._jobs_running.acquire(blocking=False):
+            return 0
+        try:
+            return self._parts.resend_jobs.run_once()
+        finally:
+            self._jobs_running.release()
 
     def measure(self) -> None:
         """Measures the backlog."""

@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
@@ -42,6 +42,7 @@ from recovery.lost.job import LostDeliveries
 from recovery.outcomes.factory import open_publishers, require_settings
 from recovery.outcomes.publisher import OutcomePublisher
 from recovery.policy_reload import RecoveryPolicyReload, retry_lane
+from recovery.resend_jobs.factory import JobSurroundings, ResendJobParts, open_resend_jobs
 from recovery.retry.line_watch import LineWatch
 from recovery.retry.pace import RetryPace, retry_pace
 from recovery.retry.pool import RetryPool, RetryWork
@@ -123,8 +124,7 @@ def open_recovery(
     stop: threading.Event,
 ) -> OpenedRecovery:
     """Returns a recovery of these lanes, registered and not started. Waits for the database until `stop`.
-    Raises SettingsError, LedgerError.
-    """
+    Raises SettingsError, LedgerError."""
     core = _core(settings, policy, lanes, stack, stop)
     plain = routes_for(settings, core.policy, lanes)
     threads = {lane.name: _threads(settings, core.policy.of(lane)) for lane in plain}
@@ -141,8 +141,9 @@ def open_recovery(
     context = _retries(core, routes, callers, releasing)
     settler = RetrySettler(context, core.finished, give_back=marks.give_back, on_woken=prompts.give)
     archiving = _archiving(core)
-    lost = _lost(core, routes)
-    watch = _watch(core, routes, callers, releasing, send_limits, marks, archiving, lost)
+    lost, resend_jobs = _lost(core, routes), _resend_jobs(core)
+    followers = [one.adopt for one in (lost, resend_jobs.handover, archiving) if one is not None]
+    watch = _watch(core, routes, callers, releasing, send_limits, [marks.follow, *followers])
     pools = {lane: (callers[lane], releasing[lane]) for lane in callers}
     parts = RecoveryParts(
         name=core.name,
@@ -166,6 +167,7 @@ def open_recovery(
         thread_group=ThreadGroup(),
         finished=core.finished,
         lost=lost,
+        resend_jobs=resend_jobs.runner,
         archiving=archiving,
         schedule=Activity(core.clock.monotonic),
         prompts=prompts,
@@ -426,11 +428,9 @@ def _watch(
     callers: Mapping[str, RetryPool],
     releasing: Mapping[str, RetryPool],
     send_limits: SendLimits,
-    marks: GateMarks,
-    archiving: Archiving | None,
-    lost: LostDeliveries,
+    followers: Sequence[Callable[[Policy], None]],
 ) -> PolicyWatcher:
-    """Returns the watcher for a new policy, which lanes, gates and archive follow."""
+    """Returns the watcher for a new policy, which the lanes follow, then the followers."""
     settings = core.settings
     adoption = RecoveryPolicyReload(
         routes,
@@ -445,10 +445,8 @@ def _watch(
         require_settings(settings, new)
         adoption(new)
         core.ledger.announced.follow(new.announced)
-        marks.follow(new)
-        lost.adopt(new)
-        if archiving is not None:
-            archiving.adopt(new)
+        for follow in followers:
+            follow(new)
 
     watch = PolicyWatcher(core.versions, settings.accounts, adopt, number=core.number)
     show_readings(core.metrics.registry, lambda: policy_readings(watch, lambda: adoption.kept))
@@ -468,6 +466,22 @@ def _lost(core: _Core, routes: Mapping[str, RetryLane]) -> LostDeliveries:
         core.name,
     )
     return open_lost(
+        surroundings,
+        hold=lambda duty, lease_ms: core.rows.hold(duty, core.name, lease_ms),
+        stopping=core.stop.is_set,
+    )
+
+
+def _resend_jobs(core: _Core) -> ResendJobParts:
+    surroundings = JobSurroundings(
+        core.settings,
+        core.policy,
+        core.ledger,
+        core.recorder,
+        core.metrics.registry,
+        core.clock,
+    )
+    return open_resend_jobs(
         surroundings,
         hold=lambda duty, lease_ms: core.rows.hold(duty, core.name, lease_ms),
         stopping=core.stop.is_set,

@@ -104,6 +104,21 @@ LOST_DECIDED: Final = _counter(
     "status",
     watch="any rise of RESENT or EXPIRED: find out why they were lost",
 )
+RESEND_JOB_ITEMS: Final = _counter(
+    "resend_job_items",
+    "Items of resend jobs, counted at each new fate.",
+    "fate",
+    watch="FAILED",
+)
+RESEND_JOBS_OPEN: Final = _gauge(
+    "resend_jobs_open", "Resend jobs that are not over; the recovery that runs them shows it."
+)
+RESEND_JOBS_PAUSED: Final = _gauge(
+    "resend_jobs_paused",
+    "1 for each resend job that paused itself; the recovery that runs the jobs shows it.",
+    "job",
+    watch="any: `hongyan resend jobs show JOB` has the reason",
+)
 
 FAMILIES: Final = tuple(one for one in list(vars().values()) if isinstance(one, families.Family))
 """All of the above, in their order."""

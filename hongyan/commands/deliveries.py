@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from hongyan.resend.selection import Filters, archived_note, wanted
+from hongyan.flags import duration_ms, patterns
 from hongyan.tables import listing, local_time
 from hongyan.terminal import err, explained, out, print_json, settings_of
 
@@ -88,9 +88,11 @@ def list_(
     settings = settings_of(context)
     from hongyan.database import existing
     from idempotency.sql_ledger import open_ledger
+    from recovery.resend.selection import Filters, archived_note, wanted
 
     existing(settings).close()  # raises before `open_ledger` makes a missing SQLite file
-    filters = Filters(state or _DEFAULT, lane, since, account, row_reason)
+    age_ms = duration_ms("--since", since) if since else 0
+    filters = Filters(state or _DEFAULT, patterns(lane) or (), age_ms, account, row_reason)
     with closing(open_ledger(settings)) as ledger:
         chosen = wanted(filters, _STATES, ledger.now_ms(), doubted=None)
         answer = listed(ledger, chosen, template, limit)

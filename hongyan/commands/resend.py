@@ -11,15 +11,16 @@ import typer
 
 from hongyan.author import author_of
 from hongyan.errors import WrongUsage
+from hongyan.flags import duration_ms, patterns
 from hongyan.resend import options as opt
-from hongyan.resend.desk import ResendDesk, ResendOrders
 from hongyan.resend.output import ResendOutput
-from hongyan.resend.selection import Filters, alone, archived_note, wanted
 from hongyan.terminal import complain, err, explained, settings_of
 
 if TYPE_CHECKING:
     from idempotency.recovery.selection import Pick
     from recovery.operator_results import OperatorResult
+    from recovery.resend.desk import ResendDesk
+    from recovery.resend.selection import Filters
 
 _T = TypeVar("_T")
 
@@ -27,7 +28,8 @@ HELP = explained(
     "Have deliveries sent again that ended badly: by delivery key, message id or business id, or all of a "
     "state. Recovery sends them, and not before quiet hours end. Deliveries that are under way, sent or "
     "recalled are skipped and reported. Other orders: --new-id makes a second copy under an id of its own; "
-    "--arrived, --not-arrived and --accept-risk decide by hand about a delivery in doubt; --discard ends "
+    "--arrived, --not-arrived and --accept-risk decide by hand about a delivery in doubt; --ask has its "
+    "provider asked now; --discard ends "
     "one that still waits. Exits 1 if any was refused, or more match than --limit.",
     "hongyan resend 0192f3c47b1a7cc0a1b2c3d4e5f60718",
     "hongyan resend --biz-id order-1001 --new-id",
@@ -44,10 +46,17 @@ _STATES: Final = {
     "not_arrived": ("UNKNOWN", "PARKED"),
     "accept_risk": ("UNKNOWN", "PARKED"),
     "discard": ("PARKED", "RETRY", "UNKNOWN"),
+    "ask": ("UNKNOWN",),
     "copy": ("PARKED", "REJECTED", "EXPIRED", "UNDELIVERED", "DROPPED"),
 }
 """States that --state may name, by the order."""
-_DOUBTED: Final = {"arrived": True, "not_arrived": True, "accept_risk": True, "discard": None}
+_DOUBTED: Final = {
+    "arrived": True,
+    "not_arrived": True,
+    "accept_risk": True,
+    "discard": None,
+    "ask": None,
+}
 """Whether an order takes only rows that an earlier call may have sent; None: all rows."""
 
 
@@ -67,6 +76,7 @@ def resend(
     arrived: opt.Arrived = False,
     not_arrived: opt.NotArrived = False,
     accept_risk: opt.AcceptRisk = False,
+    ask: opt.Ask = False,
     discard: opt.Discard = False,
     sent: opt.Sent = "",
     reason: opt.Reason = "",
@@ -75,20 +85,23 @@ def resend(
     as_json: opt.AsJson = False,
 ) -> None:
     flags = [arrived or bool(sent), not_arrived, accept_risk, discard]
-    verb = _verb(dict(zip(_VERBS, flags, strict=True)), copy=new_id)
+    verb = _verb(dict(zip(_VERBS, flags, strict=True)), copy=new_id, ask=ask)
     if sum(map(bool, (names, biz, state, sent))) != 1:
         raise WrongUsage("give IDs, or --biz-id, or --state with --since, or --sent")
     if not state and (lane or account or row_reason or limit or in_doubt):
         raise WrongUsage("--lane, --account, --reason-code, --limit and --in-doubt want --state")
-    filters = Filters(state or (), lane, since or "", account, row_reason)
-    _check_filters(filters, verb)
+    _check_filters(state or (), since, row_reason, verb)
     if verb in _VERBS and not reason and not sent:
         raise WrongUsage(
             f"--{verb.replace('_', '-')} wants --reason TEXT: it is a person's decision"
         )
+    age_ms = duration_ms("--since", since) if since else 0
     settings = settings_of(context)
     from recovery.operator_rules import OperatorNote
+    from recovery.resend.desk import ResendDesk, ResendOrders
+    from recovery.resend.selection import Filters
 
+    filters = Filters(state or (), patterns(lane) or (), age_ms, account, row_reason)
     note = OperatorNote(author_of(author), reason)
     orders = ResendOrders(verb, note, job or f"job-{secrets.token_hex(4)}", dry_run)
     with ExitStack() as stack:
@@ -102,12 +115,12 @@ def resend(
     output.end(orders.job if new_id else "", found=found, more=more, dry_run=dry_run)
 
 
-def _check_filters(filters: Filters, verb: str) -> None:
+def _check_filters(states: Sequence[str], since: str | None, row_reason: str, verb: str) -> None:
     """Raises WrongUsage for an incomplete selection."""
-    if bool(filters.states) != bool(filters.since):
+    if bool(states) != bool(since):
         raise WrongUsage("--state wants --since, and --since wants --state")
-    if "DROPPED" in map(str.upper, filters.states):
-        _check_dropped(verb, filters.row_reason)
+    if "DROPPED" in map(str.upper, states):
+        _check_dropped(verb, row_reason)
 
 
 def _check_dropped(verb: str, row_reason: str) -> None:
@@ -123,11 +136,11 @@ def _check_dropped(verb: str, row_reason: str) -> None:
         raise WrongUsage(f"--state DROPPED: {resend_of_dropped(row_reason)}")
 
 
-def _verb(given: dict[str, bool], *, copy: bool) -> str:
-    chosen = [name for name, on in given.items() if on] + (["copy"] if copy else [])
+def _verb(given: dict[str, bool], *, copy: bool, ask: bool) -> str:
+    chosen = [name for name, on in (given | {"copy": copy, "ask": ask}).items() if on]
     if len(chosen) > 1:
         raise WrongUsage(
-            "give one of --new-id, --arrived, --not-arrived, --accept-risk and --discard"
+            "give one of --new-id, --arrived, --not-arrived, --accept-risk, --ask and --discard"
         )
     return chosen[0] if chosen else "again"
 
@@ -164,6 +177,7 @@ def _selected(
     """Acts page by page. Rows that were moved match no more, so a repeat goes on where this one ended.
     Returns whether more match than the limit."""
     from recovery.operator_results import OperatorVerdict
+    from recovery.resend.selection import alone, archived_note, wanted
 
     orders, now = desk.orders, desk.ledger.now_ms()
     doubted = _DOUBTED.get(orders.verb, None if in_doubt else False)

@@ -58,6 +58,10 @@ AcceptRisk = Annotated[
     bool,
     typer.Option("--accept-risk", help="In doubt: send it, maybe a second time.", metavar=""),
 ]
+Ask = Annotated[
+    bool,
+    typer.Option("--ask", help="In doubt: have its provider asked now.", metavar=""),
+]
 Discard = Annotated[bool, typer.Option("--discard", help="End it unsent, for good.", metavar="")]
 Sent = Annotated[str, typer.Option("--sent", metavar="KEY", help="Short for KEY --arrived.")]
 Reason = Annotated[

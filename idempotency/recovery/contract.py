@@ -7,11 +7,12 @@ writes nothing and gets False. The clock is the database's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
+from sqlalchemy import Connection
 
 from idempotency.bounds import is_usable
 from idempotency.claims.rows import GIVEN_BACK, OWNER_DEAD, RECALLED
@@ -175,6 +176,10 @@ class DueBacklog(NamedTuple):
     oldest_doubt_ms: int
 
 
+AlsoWritten = Callable[[Connection, set[str], int], None]
+"""Gets the connection, the delivery keys that were moved just now, and the database's time."""
+
+
 class RecoveryStore(Protocol):
     """Every method raises LedgerError and nothing else, and may be repeated as it was."""
 
@@ -206,8 +211,13 @@ class RecoveryStore(Protocol):
     def ask_again(self, doubt: UnknownDelivery, delay_ms: int) -> bool:
         """Postpones the next question by `delay_ms`. Returns False where the row had been written."""
 
-    def move(self, moves: Sequence[Transition]) -> list[bool]:
-        """Makes the moves. Returns False where the row had been written. Raises IllegalTransition."""
+    def ask_first(self, key: str, day: int, version: int) -> bool:
+        """Makes a row in doubt the first about which its provider is asked. Returns False where the row had
+        been written or is in no doubt."""
+
+    def move(self, moves: Sequence[Transition], also: AlsoWritten | None = None) -> list[bool]:
+        """Makes the moves. Returns False where the row had been written. Raises IllegalTransition. `also`
+        writes more in the same transaction."""
 
     def wake(self, lane: str, *, ordered: bool) -> int:
         """Makes rows due that sleep at the head of their line. Returns their number, normally 0: the end of

@@ -14,10 +14,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from sqlalchemy import text
 
+from backends.sql.database import Database
 from idempotency.error_mapping import errors
 from idempotency.recovery.contract import OwnerDeath, owner_death_of
-from idempotency.recovery.statements import RECALLED_ROW
-from idempotency.transactions import LedgerPart
+from idempotency.recovery.statements import RECALLED_ROW, objects, records
+from idempotency.transactions import Clock, LedgerPart
 from message.states import State, state_of
 
 PAGE: Final = 1_000
@@ -36,6 +37,8 @@ d.called_at, d.last_called_at, d.owner, {RECALLED_ROW} AS recalled"""
 _BY_NAME: Final = """
 SELECT {columns} FROM deliveries AS d WHERE d.{column} = :name
  ORDER BY d.created_at, d.delivery_key LIMIT :limit"""
+_AT: Final = """
+SELECT {columns} FROM {given} JOIN deliveries AS d ON d.delivery_key = {key} AND d.day = i.day"""
 _KNOWN: Final = "SELECT DISTINCT message_id FROM deliveries WHERE message_id IN ({})"
 # Spelt so that both databases recognise the index's own condition.
 _ENDED: Final = "d.state IN ({}) AND".format(", ".join(f"'{state}'" for state in ENDED))
@@ -122,6 +125,10 @@ class Wanted(msgspec.Struct, frozen=True):
 class Picks(LedgerPart):
     """Nothing here writes. Every method raises LedgerError alone."""
 
+    def __init__(self, database: Database, clock: Clock) -> None:
+        super().__init__(database, clock)
+        self._at = at_statement(postgres=database.is_postgres)
+
     def named(self, name: str) -> list[Pick]:
         """Returns the rows of a delivery key, else of a message id."""
         for column in ("delivery_key", "message_id"):
@@ -132,6 +139,13 @@ class Picks(LedgerPart):
     def of_biz(self, biz_id: str) -> list[Pick]:
         """Returns every delivery of a business id."""
         return self._by("biz_id", biz_id)
+
+    def at(self, places: Sequence[tuple[str, int]]) -> list[Pick]:
+        """Returns the rows of these delivery keys and days, in no order."""
+        if not places:
+            return []
+        rows = msgspec.json.encode([{"key": key, "day": day} for key, day in places]).decode()
+        return self._read(self._at, {"rows": rows})
 
     def pages(self, wanted: Wanted, until: int, size: int = PAGE) -> Iterator[list[Pick]]:
         """Yields the rows whose state began up to `until`, at most `size` at a time."""
@@ -190,6 +204,13 @@ def page_statement(wanted: Wanted, state: State) -> str:
         ended=_ENDED if state in ENDED else "",
         more=" ".join([_DOUBTED[wanted.doubted], *_more(wanted)]),
     )
+
+
+def at_statement(*, postgres: bool) -> str:
+    """Returns the query for rows by key and day, given as JSON in `:rows`."""
+    given = (records if postgres else objects)(key="text", day="int")
+    key = "ANY (ARRAY[i.key])" if postgres else "i.key"
+    return _AT.format(columns=_COLUMNS, given=given, key=key)
 
 
 def open_statement(wanted: Wanted, state: State, *, postgres: bool) -> str:

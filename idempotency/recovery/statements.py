@@ -218,7 +218,7 @@ def for_postgres() -> Statements:
         # Can use an index and nothing else (docs/decisions/012).
         "its_row": "d.delivery_key = ANY (ARRAY[i.key]) AND d.day = i.day",
     }
-    return _statements(words, _records)
+    return _statements(words, records)
 
 
 def for_sqlite() -> Statements:
@@ -229,15 +229,17 @@ def for_sqlite() -> Statements:
         "lock": "",
         "its_row": "d.delivery_key = i.key AND d.day = i.day",
     }
-    return _statements(words, _objects)
+    return _statements(words, objects)
 
 
-def _records(**columns: str) -> str:
+def records(**columns: str) -> str:
+    """Returns PostgreSQL's table `i` of the JSON in `:rows`, by names and types of its columns."""
     spelt = ", ".join(f"{name} {kind}" for name, kind in columns.items())
     return f"jsonb_to_recordset(CAST(:rows AS jsonb)) AS i ({spelt})"
 
 
-def _objects(**columns: str) -> str:
+def objects(**columns: str) -> str:
+    """Returns SQLite's table `i` of the JSON in `:rows`."""
     picked = ", ".join(f"json_extract(value, '$.{name}') AS {name}" for name in columns)
     return f"(SELECT {picked} FROM json_each(:rows)) AS i"  # noqa: S608 - ours
 

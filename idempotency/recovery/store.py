@@ -27,6 +27,7 @@ from idempotency.recovery.contract import (
     QUEUED,
     ROW_UNUSABLE,
     UNREADABLE,
+    AlsoWritten,
     DueBacklog,
     DueDelivery,
     DueQuery,
@@ -242,7 +243,13 @@ class SqlRecovering(Duties):
             values = {"next_at": now + delay_ms, "source": State.UNKNOWN}
             return bool(self._written(connection, self._sql.postpone, [row], **values))
 
-    def move(self, moves: Sequence[Transition]) -> list[bool]:
+    def ask_first(self, key: str, day: int, version: int) -> bool:
+        row = {"key": key, "day": day, "version": version}
+        with self._begin() as (connection, _now):
+            values = {"next_at": 0, "source": State.UNKNOWN}
+            return bool(self._written(connection, self._sql.postpone, [row], **values))
+
+    def move(self, moves: Sequence[Transition], also: AlsoWritten | None = None) -> list[bool]:
         targets = [after(move.source, move.event) for move in moves]
         pairs = list(zip(moves, targets, strict=True))
         with self._begin() as (connection, now):
@@ -252,6 +259,8 @@ class SqlRecovering(Duties):
             written = self._written(connection, self._sql.move, rows, now=now)
             self._lines.wake(connection.exec_driver_sql, lines, now)
             self._announce(connection.exec_driver_sql, written, now)
+            if also is not None:
+                also(connection, set(written), now)
             missed = [(m, target) for m, target in pairs if m.key not in written]
             # An earlier try whose reply was lost.
             written |= self._standing(connection, missed) if missed else set()

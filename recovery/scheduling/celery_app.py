@@ -13,7 +13,7 @@ from celery import Celery
 
 from backends.settings import Settings, SettingsError
 from recovery.lost.job import EVERY_S
-from recovery.scheduling.celery_tasks import LOOK, LOST, TIDY, Serving, add_tasks
+from recovery.scheduling.celery_tasks import JOBS, LOOK, LOST, TIDY, Serving, add_tasks
 from recovery.scheduling.loop import TIDY_EVERY
 
 QUEUE: Final = "recovery"
@@ -69,6 +69,7 @@ def celery_app(settings: Settings, serving: Serving) -> Celery:
                 "schedule": max(poll_s, EVERY_S),
                 "options": {"expires": stale_s},
             },
+            "resend_jobs": {"task": JOBS, "schedule": poll_s, "options": {"expires": stale_s}},
             "tidy": {
                 "task": TIDY,
                 "schedule": poll_s * TIDY_EVERY,

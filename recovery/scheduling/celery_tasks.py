@@ -4,7 +4,7 @@ changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, Final
 
@@ -18,8 +18,8 @@ from recovery.service import Recovery
 
 log = structlog.get_logger(__name__)
 PREFIX: Final = "hongyan.recovery."
-LOOK, RESEND, RESOLVE, WATCH, TIDY, LOST = (
-    PREFIX + name for name in ("look", "resend", "resolve", "watch", "tidy", "lost")
+LOOK, RESEND, RESOLVE, WATCH, TIDY, LOST, JOBS = (
+    PREFIX + name for name in ("look", "resend", "resolve", "watch", "tidy", "lost", "resend_jobs")
 )
 
 
@@ -37,13 +37,11 @@ class Serving:
 
 
 def add_tasks(app: Celery, serving: Serving) -> None:
-    """Adds the six tasks to the app."""
+    """Adds the seven tasks to the app."""
 
     def look() -> None:
-        due, doubted = serving().look()
-        for name, lanes in ((RESEND, due), (RESOLVE, doubted)):
-            for lane in lanes:
-                app.send_task(name, (lane,))
+        for name, lane in _due_tasks(serving()):
+            app.send_task(name, (lane,))
 
     def resend(lane: str) -> None:
         serving().resend(lane)
@@ -60,6 +58,9 @@ def add_tasks(app: Celery, serving: Serving) -> None:
     def lost() -> None:
         serving().enter_lost()
 
+    def resend_jobs() -> None:
+        serving().run_jobs()
+
     tasks: dict[str, Any] = {
         LOOK: look,
         RESEND: resend,
@@ -67,9 +68,17 @@ def add_tasks(app: Celery, serving: Serving) -> None:
         WATCH: watch,
         TIDY: tidy,
         LOST: lost,
+        JOBS: resend_jobs,
     }
     for name, run in tasks.items():
         app.task(_patient(run, serving.activity), name=name, shared=False)
+
+
+def _due_tasks(recovery: Recovery) -> Iterator[tuple[str, str]]:
+    """Yields the tasks that are due, each with its lane."""
+    due, doubted = recovery.look()
+    for name, lanes in ((RESEND, due), (RESOLVE, doubted)):
+        yield from ((name, lane) for lane in lanes)
 
 
 def _patient(run: Callable[..., None], activity: Activity) -> Callable[..., None]:

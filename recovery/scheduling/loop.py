@@ -42,6 +42,10 @@ class Jobs(Protocol):
         """Enters deliveries that were found lost."""
         ...
 
+    def run_jobs(self) -> int:
+        """Takes the resend jobs a step further."""
+        ...
+
 
 class Loop:
     """One thread looks, WORKERS run the jobs. A lane's job is not begun twice at a time."""
@@ -77,6 +81,7 @@ class Loop:
         for lane in doubted:
             self._begin(pool, "resolve", lane, partial(self._jobs.resolve, lane))
         self._begin(pool, "lost", "", self._jobs.enter_lost)
+        self._begin(pool, "resend_jobs", "", self._jobs.run_jobs)
         if self._turn % TIDY_EVERY == 0:
             self._begin(pool, "tidy", "", self._jobs.tidy)
         self._turn += 1

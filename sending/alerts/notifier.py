@@ -38,6 +38,7 @@ LASTING: Final = frozenset(
         "login_refused",
         "policy_refused",
         "policy_lanes_kept",
+        "resend_job_paused",
     }
 )
 """Rules that are raised at every look until they are over; each other one reports an event."""

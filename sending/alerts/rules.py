@@ -125,6 +125,14 @@ def rules_of(settings: AlertSettings) -> AlertRules:
             " its log says why (policy_refused)",
         ),
         ThresholdRule(
+            "resend_job_paused",
+            "hongyan_resend_jobs_paused",
+            1,
+            "a resend job paused itself, since too many of its deliveries failed or did not end;"
+            " `hongyan resend jobs show` has the reason",
+            "job",
+        ),
+        ThresholdRule(
             "policy_lanes_kept",
             "hongyan_policy_lanes_kept",
             1,

@@ -7,7 +7,7 @@ from alembic import op
 from backends.sql.online_indexes import create_now
 
 revision = "0021"
-down_revision = "0019"
+down_revision = "0020"
 branch_labels = None
 depends_on = None
 

@@ -1,4 +1,4 @@
-"""Resources of `hongyan resend`, and its actions on a batch of deliveries."""
+"""Resources of a person's resend, and its actions on a batch of deliveries."""
 
 from __future__ import annotations
 
@@ -6,25 +6,40 @@ import os
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
-from hongyan.errors import NotDone
+import msgspec
 
-if TYPE_CHECKING:
-    from backends.settings import Settings
-    from idempotency.archive.lookup import ArchivedDeliveries, ArchivedRow
-    from idempotency.recovery.selection import Pick, Picks
-    from idempotency.sql_ledger import SqlLedger
-    from recovery.operator_actions import Operator
-    from recovery.operator_results import Copy, OperatorResult
-    from recovery.operator_rules import OperatorNote, Verb
+from backends.settings import Settings
+from idempotency.archive.lookup import ArchivedDeliveries, ArchivedRow
+from idempotency.payload_cipher import PayloadUnreadable
+from idempotency.recovery.selection import Pick, Picks
+from idempotency.sql_ledger import SqlLedger, open_ledger
+from policy.active import in_force
+from policy.versions import Versions
+from recovery.operator_actions import WHO, Operator
+from recovery.operator_results import (
+    Copy,
+    OperatorResult,
+    OperatorVerdict,
+    archived_told,
+    told_of,
+)
+from recovery.operator_rules import OperatorNote, Verb
+from recovery.resend.copies import CopyProducer
+from recovery.resend.errors import ResendNotDone
+from sending.accepted_trace import AcceptedTrace
+from sending.receiver_marks import GateMarks, open_marks
+from sending.runtime.clock import Clock
+from tracing import open_recorder
+from tracing.masks import hasher
 
 
 class ResendOrders(NamedTuple):
     """One order: the action, its note and its job."""
 
     verb: str
-    """A `Verb`, or `copy`."""
+    """A `Verb`, `copy` or `ask`."""
     note: OperatorNote
     job: str
     dry_run: bool
@@ -34,16 +49,6 @@ class ResendDesk:
     """Resources of one run; `stack` closes them."""
 
     def __init__(self, settings: Settings, stack: ExitStack, orders: ResendOrders) -> None:
-        from hongyan.submission.accepted_trace import AcceptedTrace
-        from idempotency.sql_ledger import open_ledger
-        from policy.active import in_force
-        from policy.versions import Versions
-        from recovery.operator_actions import WHO, Operator
-        from sending.receiver_marks import GateMarks, open_marks
-        from sending.runtime.clock import Clock
-        from tracing import open_recorder
-        from tracing.masks import hasher
-
         self.settings = settings
         self.orders = orders
         self.ledger: SqlLedger = open_ledger(settings)
@@ -53,7 +58,8 @@ class ResendDesk:
         name = f"{WHO}-{socket.gethostname()}-{os.getpid()}"
         recorder = open_recorder(settings, name)
         stack.callback(recorder.close)
-        self.accepted = AcceptedTrace(recorder, WHO, hasher(settings.outcomes.hash_key))
+        accepted = AcceptedTrace(recorder, WHO, hasher(settings.outcomes.hash_key))
+        self.copies = CopyProducer(settings.kafka, accepted.sent)
         shared = open_marks(settings, self.ledger.identity(), stack)
         marks = GateMarks(policy, shared, clock=Clock())
         self.picks: Picks = self.ledger.picks()
@@ -69,17 +75,15 @@ class ResendDesk:
 
     def act(self, picks: Sequence[Pick], *, selected: bool = False) -> list[OperatorResult]:
         """Applies the order; `selected`: the deliveries were found by state, not named."""
-        from recovery.operator_rules import Verb
-
         orders = self.orders
         if orders.verb == "copy":
             return _copied(self, [self._copy(pick, selected=selected) for pick in picks])
+        if orders.verb == "ask":
+            return self.operator.ask(picks, dry_run=orders.dry_run)
         verb: Verb = Verb(orders.verb)
         return self.operator.run(verb, picks, orders.note, dry_run=orders.dry_run)
 
     def _copy(self, pick: Pick, *, selected: bool) -> Copy | OperatorResult:
-        from recovery.operator_results import OperatorVerdict, told_of
-
         if selected and pick.recalled:
             why = "it was recalled: give its ID to have it copied all the same"
             return told_of(pick, OperatorVerdict.REFUSED, why)
@@ -87,17 +91,12 @@ class ResendDesk:
 
     def act_on_archived(self, rows: Sequence[ArchivedRow]) -> list[OperatorResult]:
         """Copies deliveries that left the ledger with their day; refuses any other order."""
-        from recovery.operator_results import OperatorVerdict, archived_told
-
         if self.orders.verb == "copy":
             return _copied(self, [self._archived_copy(row) for row in rows])
         why = "it left the ledger with its day, and lies in {}: --new-id makes a copy"
         return [archived_told(row, OperatorVerdict.REFUSED, why.format(row.where)) for row in rows]
 
     def _archived_copy(self, row: ArchivedRow) -> Copy | OperatorResult:
-        from idempotency.payload_cipher import PayloadUnreadable
-        from recovery.operator_results import OperatorVerdict, archived_told
-
         try:
             kept = self.archived.kept(row)
         except PayloadUnreadable as exc:
@@ -108,24 +107,15 @@ class ResendDesk:
 
 
 def _copied(desk: ResendDesk, made: Sequence[Copy | OperatorResult]) -> list[OperatorResult]:
-    """Produces the copies and returns the results. Raises NotDone without Kafka's acknowledgements."""
-    import msgspec
-
-    from hongyan import enqueue as sending
-    from recovery.operator_results import Copy, OperatorVerdict
-
+    """Produces the copies and returns the results. Raises ResendNotDone without Kafka's
+    acknowledgements."""
     copies = [one for one in made if isinstance(one, Copy)]
     known = desk.picks.known([copy.told.new_id for copy in copies])
-    fresh = [copy for copy in copies if copy.told.new_id not in known]
+    fresh: list[dict[str, Any]] = [c.fields for c in copies if c.told.new_id not in known]
     if fresh and not desk.orders.dry_run:
-        outcome = sending.EnqueueOutcome()
-        kafka = desk.settings.kafka
-        sender = sending.NotificationSender(kafka, outcome, on_accepted=desk.accepted.sent)
-        for copy in fresh:
-            sender.send(sending.prepared(copy.fields, copy.fields["created_at"]))
-        sender.finish(30.0)
-        if not outcome.ok:
-            raise NotDone(
+        done = desk.copies.produce(fresh)
+        if not done.issuperset(fields["id"] for fields in fresh):
+            raise ResendNotDone(
                 "Kafka did not acknowledge every copy: run it again with --job "
                 f"{desk.orders.job}, which doubles nothing"
             )

@@ -1,0 +1,1 @@
+"""Resend jobs in the ledger: contract, freezing, items, store."""
