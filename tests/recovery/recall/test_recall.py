@@ -55,7 +55,7 @@ class Stage:
         self.ledger.register(msgspec.structs.replace(worker(), lease_ms=600_000))
         self.now = self.ledger.now_ms()
 
-    def claimed(self, *receivers: str, lane: str = "wecom.notice", **fields: str) -> list[Delivery]:
+    def claimed(self, *receivers: str, lane: str = "wecom.notice", **fields: Any) -> list[Delivery]:
         items = deliveries(receivers=receivers, lane=lane, **fields)
         for item in items:
             item.expires_at = self.now + 600_000
