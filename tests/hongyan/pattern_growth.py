@@ -187,12 +187,14 @@ def steeper(pattern: re.Pattern[Any], use: str, made: Made, size: int) -> str:
         if size >= WHOLE:
             return ""
         size *= 2
+    seen = ""
     for _ in range(LOOKS):
         once = cpu_seconds(pattern, use, made.text(size))
         four = cpu_seconds(pattern, use, made.text(4 * size))
         if four <= 8 * once:
             return ""
-    return f"{use} of {made}: {once:.3f} s, {four:.3f} s from {size}"
+        seen = f"{use} of {made}: {once:.3f} s, {four:.3f} s from {size}"
+    return seen
 
 
 def grows(pattern: re.Pattern[Any], use: str) -> str:
