@@ -19,7 +19,7 @@ from typing import Final
 import grimp
 
 PACKAGES: Final = (
-    *("hongyan", "dispatcher", "recovery", "receipts", "sending", "channels", "idempotency"),
+    *("hongyan", "admin", "dispatcher", "recovery", "receipts", "sending", "channels", "idempotency"),
     *("tracing", "policy", "backends", "message", "simulator", "spark_jobs"),
 )
 TOOLS: Final = ("benchmarks", "deploy")
