@@ -19,8 +19,8 @@ from typing import Final
 import grimp
 
 PACKAGES: Final = (
-    *("hongyan", "admin", "dispatcher", "recovery", "receipts", "sending", "channels", "idempotency"),
-    *("tracing", "policy", "backends", "message", "simulator", "spark_jobs"),
+    *("hongyan", "dispatcher", "recovery", "receipts", "sending", "channels", "idempotency"),
+    *("tracing", "policy", "backends", "message", "simulator", "spark_jobs", "admin"),
 )
 TOOLS: Final = ("benchmarks", "deploy")
 """Packages whose class names count, too."""
