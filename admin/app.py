@@ -49,7 +49,7 @@ def create_app(parts: ConsoleParts) -> Litestar:
         on_shutdown=[*(board.stop for board in boards.values())],
         openapi_config=None,
         logging_config=None,
-        state=State({"parts": parts}),
+        state=State({"parts": parts, "boards": {spec.name: spec for spec in BOARDS}}),
     )
 
 

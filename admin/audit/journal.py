@@ -57,7 +57,7 @@ class AuditRow(NamedTuple):
 
 
 class AuditFilter(NamedTuple):
-    """Which rows a page shows; an empty text is no condition."""
+    """A condition on the rows of a page; an empty text is none."""
 
     before: int = 1 << 62
     person: str = ""
@@ -66,7 +66,7 @@ class AuditFilter(NamedTuple):
 
 
 class AuditCheck(NamedTuple):
-    """What a check of the whole chain found."""
+    """The result of a check of the whole chain."""
 
     rows: int
     faults: tuple[str, ...]

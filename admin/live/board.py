@@ -27,7 +27,7 @@ FIRST_VALUE_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class BoardValue:
-    """What a board knows."""
+    """The value of a board, and its age."""
 
     value: Any = None
     """None before the first value."""

@@ -23,4 +23,3 @@ from admin.web.threads import on_threads
 _PAGES: Final = (overview, login, account, people, audit, live, health, missing)
 HANDLERS: Final[list[Any]] = [on_threads(handler) for page in _PAGES for handler in page.HANDLERS]
 BOARDS: Final[list[BoardSpec]] = [board for page in _PAGES for board in getattr(page, "BOARDS", ())]
-BOARD_SPECS: Final = {spec.name: spec for spec in BOARDS}

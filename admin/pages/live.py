@@ -40,9 +40,7 @@ def live(
     person: GivenPerson,
 ) -> ServerSentEvent:
     """The stream of one board. Raises Missing, Forbidden."""
-    from admin.pages import BOARD_SPECS
-
-    spec = BOARD_SPECS.get(name)
+    spec: BoardSpec | None = request.app.state.boards.get(name)
     if spec is None:
         raise Missing(name)
     person.require(spec.role)

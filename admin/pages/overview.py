@@ -29,7 +29,7 @@ class LaneRow(NamedTuple):
     rate: float
     """Deliveries settled a second, over all workers."""
     lag: int | None
-    """Records behind the log's end; None: no worker said."""
+    """Records behind the log's end; None: no worker knows."""
     open_breakers: tuple[str, ...]
 
     @property
@@ -39,7 +39,7 @@ class LaneRow(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """What the overview shows."""
+    """The content of the overview."""
 
     lanes: Sequence[LaneRow]
     alerts: Sequence[AlertShown]
@@ -69,14 +69,14 @@ def _reader(parts: ConsoleParts) -> Callable[[], Overview]:
 
 def lane_row(status: LaneStatus, pause: LanePause | None, processes: Sequence[Process]) -> LaneRow:
     """Returns a lane with what the live processes say of it."""
-    said = [
+    reported = [
         one.snapshot.lanes[status.lane]
         for one in processes
         if one.snapshot and not one.lost and status.lane in one.snapshot.lanes
     ]
-    lags = [one.lag for one in said if one.lag is not None]
-    breakers = tuple(sorted({account for one in said for account in one.open}))
-    rate = sum(one.rate for one in said)
+    lags = [one.lag for one in reported if one.lag is not None]
+    breakers = tuple(sorted({account for one in reported for account in one.open}))
+    rate = sum(one.rate for one in reported)
     return LaneRow(status, pause, rate, sum(lags) if lags else None, breakers)
 
 

@@ -106,13 +106,13 @@ def _changed(
     """Changes a user, with its row in the audit; `change` returns what the row says before the reason."""
     reason = form.reason()
     with _found(parts, user) as (connection, found):
-        said = change(connection, found)
+        detail = change(connection, found)
         parts.journal.record(
             connection,
             person=person.name,
             action=action,
             subject=found.name,
-            reason=f"{said}: {reason}" if said else reason,
+            reason=f"{detail}: {reason}" if detail else reason,
             address=view.address,
         )
 

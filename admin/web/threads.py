@@ -1,7 +1,7 @@
-"""Handlers that wait for a database run on threads of the pool, whatever else is at their path.
+"""Handlers that wait for a database run on threads of the pool, whatever else is registered at their path.
 
-Litestar 2.25 registers the handlers of a path anew for each further method. It then wraps a handler with
-`sync_to_thread=True` twice, and its answer is a coroutine that nobody awaits.
+Litestar 2.25 registers the handlers of a path anew for each further method of it. It then wraps a handler
+with `sync_to_thread=True` twice, and its answer is a coroutine that nobody awaits.
 """
 
 from __future__ import annotations

@@ -33,6 +33,8 @@ _FOUND: dict[str, Callable[[], object]] = {
     "npm": lambda: shutil.which("npm"),
     "redis-server": lambda: shutil.which("redis-server"),
     "postgresql": postgres_programs,
+    "chromium": lambda: shutil.which("chromium"),
+    "fonts-noto-cjk": lambda: any(Path("/usr/share/fonts").rglob("NotoSansCJK*")),
     "systemd": lambda: shutil.which("systemd-analyze"),
 }
 _PACKAGES = {"java": "default-jre-headless"}  # where the package has another name

@@ -20,7 +20,7 @@ import grimp
 
 PACKAGES: Final = (
     *("hongyan", "dispatcher", "recovery", "receipts", "sending", "channels", "idempotency"),
-    *("tracing", "policy", "backends", "message", "simulator", "spark_jobs"),
+    *("tracing", "policy", "backends", "message", "simulator", "spark_jobs", "admin"),
 )
 TOOLS: Final = ("benchmarks", "deploy")
 """Packages whose class names count, too."""

@@ -1,0 +1,117 @@
+"""A console in a process's thread, and the system's Chromium. Run apart from other tests: Playwright's
+synchronous interface keeps an event loop running in its process."""
+
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from admin.access import Role
+from admin.parts import open_parts
+from admin.process import run_console
+from backends.settings import ConsoleSettings, DatabaseSettings, Settings
+from deploy.local.errors import MissingPrograms
+from deploy.local.system import need
+from idempotency.sql_ledger import upgrade
+
+PASSWORD = "correct horse battery"
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+
+
+@pytest.fixture(scope="session")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a console with the user `lin`, who has every role."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"sqlite:///{tmp_path_factory.mktemp('console') / 'hongyan.db'}"
+    settings = Settings(
+        database=DatabaseSettings(url=url), console=ConsoleSettings(health_address="127.0.0.1:0")
+    )
+    upgrade(settings)
+    with ExitStack() as stack:
+        parts = open_parts(settings, stack)
+        with parts.databases.primary.begin() as connection:
+            number = parts.people.users.add(connection, "lin", by="test", password=PASSWORD)
+            parts.people.users.set_roles(connection, number, dict.fromkeys(Role, ("*",)))
+    stop = threading.Event()
+    thread = threading.Thread(target=run_console, args=(settings, stop, f"127.0.0.1:{port}"))
+    thread.start()
+    yield f"http://127.0.0.1:{port}"
+    stop.set()
+    thread.join(20)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    try:
+        need(["chromium", "fonts-noto-cjk"], print)
+    except MissingPrograms as missing:
+        if os.environ.get("HONGYAN_REQUIRE_STACK") == "1":
+            pytest.fail(str(missing), pytrace=False)
+        pytest.skip(str(missing))
+    path = shutil.which("chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Watched:
+    """A page, and everything that it complained of."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.page = page
+        self.address = address
+        self.complaints: list[str] = []
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("requestfailed", self._failed)
+        page.on("response", self._answered)
+
+    def sign_in(self, name: str = "lin", password: str = PASSWORD) -> None:
+        self.page.goto(f"{self.address}/login")
+        self.page.fill("#name", name)
+        self.page.fill("#password", password)
+        self.page.press("#password", "Enter")
+        self.page.wait_for_selector("header.top")
+
+    def findings(self) -> list[str]:
+        """What axe-core finds that is serious or worse."""
+        self.page.evaluate(
+            AXE.read_text()
+        )  # by the debugger: the page's policy lets no foreign script in
+        found: Any = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        serious = [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
+        return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in serious]
+
+    def _said(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def _failed(self, request: Any) -> None:
+        if "/live/" not in request.url:  # a stream ends when its page is left
+            self.complaints.append(f"{request.url}: {request.failure}")
+
+    def _answered(self, response: Any) -> None:
+        if response.status >= 400:
+            self.complaints.append(f"{response.url}: {response.status}")
+
+
+@pytest.fixture
+def open_page(console: str, chromium: Browser) -> Iterator[Callable[..., Watched]]:
+    """Opens a page of its own; `options` are those of a browser context, such as its viewport."""
+    with ExitStack() as stack:
+
+        def open_one(**options: Any) -> Watched:
+            context = chromium.new_context(**options)
+            stack.callback(context.close)
+            return Watched(context.new_page(), console)
+
+        yield open_one

@@ -1,0 +1,78 @@
+"""The frame in a real browser: both languages, light and dark, a phone's screen, keys."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Watched
+
+PAGES = {"overview": "/", "people": "/people", "audit": "/audit", "account": "/account"}
+DESK = {"width": 1280, "height": 800}
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    ("language", "theme", "screen"),
+    [("en", "light", DESK), ("zh", "dark", DESK), ("zh", "light", PHONE), ("en", "dark", PHONE)],
+)
+def test_a_page_is_without_findings(
+    open_page: Callable[..., Watched],
+    tmp_path: Path,
+    name: str,
+    language: str,
+    theme: str,
+    screen: dict[str, Any],
+) -> None:
+    one = open_page(locale=language, color_scheme=theme, viewport=screen)
+    one.sign_in()
+    one.page.goto(one.address + PAGES[name])
+    one.page.wait_for_timeout(200)
+    one.page.screenshot(path=tmp_path / f"{name}-{language}-{theme}-{screen['width']}.png")
+    assert one.findings() == []
+    wide = one.page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= screen["width"]
+    assert one.complaints == []
+
+
+def test_keys_lead_through_the_pages(open_page: Callable[..., Watched]) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.sign_in()
+    one.page.keyboard.press("g")
+    one.page.keyboard.press("u")
+    one.page.wait_for_url("**/audit")
+    assert one.page.title().startswith("Audit")
+    one.page.keyboard.press("?")
+    assert one.page.is_visible("#keys")
+    assert one.complaints == []
+
+
+def test_the_overview_is_live(open_page: Callable[..., Watched]) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.sign_in()
+    first = one.page.get_attribute("main p.quiet time", "datetime")
+    one.page.wait_for_function(
+        "at => document.querySelector('main p.quiet time').dateTime !== at", arg=first
+    )
+    assert one.complaints == []
+
+
+def test_what_was_typed_survives_a_session_that_ended(open_page: Callable[..., Watched]) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.sign_in()
+    one.page.goto(f"{one.address}/people")
+    one.page.click("[data-dialog=add-user]")
+    one.page.fill("#new-name", "bo")
+    one.page.fill("#new-password", "a password of bo")
+    one.page.fill("#add-user-reason", "new in the team")
+    one.page.context.clear_cookies()
+    one.page.click("#add-user button.primary")
+    one.page.wait_for_url("**/login?next=/people")
+    one.page.fill("#name", "lin")
+    one.page.fill("#password", "correct horse battery")
+    one.page.press("#password", "Enter")
+    one.page.wait_for_url("**/people")
+    assert one.page.input_value("#add-user-reason") == "new in the team"
+    assert one.page.input_value("#new-password") == ""
