@@ -134,7 +134,9 @@ def test_a_migration_gives_its_locks_back_and_tries_again(
 ) -> None:
     world = World(ledger_database)
     monkeypatch.setattr(schema, "LOCK_MS", 50)
-    world.run("UPDATE hongyan_schema SET version_num = '0019'")
+    world.run("UPDATE hongyan_schema SET version_num = '0020'")
+    for table in ("jobs", "job_names", "job_items", "job_counts", "job_key"):
+        world.run(f"DROP TABLE resend_{table}")
     for index in INDEXES:
         world.run(f"DROP INDEX {index.name}")
     world.run("DROP TABLE console_views")
@@ -150,7 +152,7 @@ def test_a_migration_gives_its_locks_back_and_tries_again(
         holder.rollback()
 
     try:
-        assert schema.upgrade(make_url(ledger_database), released) == "0019"
+        assert schema.upgrade(make_url(ledger_database), released) == "0020"
     finally:
         holder.close()
         world.close()
