@@ -310,7 +310,8 @@ def _lines(file: Path) -> list[str]:
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
     except (OSError, UnicodeError) as exc:
-        raise WrongUsage(f"{file}: it cannot be read as text: {exc}") from exc
+        why = getattr(exc, "strerror", None) or exc
+        raise WrongUsage(f"{file}: it cannot be read as text: {why}") from exc
     found = text.split()
     if not found:
         raise WrongUsage(f"{file}: it has no IDs; write one a line")
