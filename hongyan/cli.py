@@ -44,6 +44,7 @@ from hongyan.commands import (
 )
 from hongyan.errors import judged
 from hongyan.flags import OptionalValues
+from hongyan.resend.command import ResendCommand
 from hongyan.terminal import PROBLEMS, USAGE, Options, complain, explained, placed, serves
 from hongyan.usage.command_line import PanelGroup, current_name, misuse
 from hongyan.usage.extras import guard, sentence_for
@@ -86,7 +87,8 @@ _COMMANDS = (
 )
 """Each command, its help, and its line in the list of commands."""
 for _command, _help, _line in _COMMANDS:
-    app.command(_command.__name__, cls=OptionalValues, help=_help, short_help=_line)(_command)
+    _cls = ResendCommand if _command is resend.resend else OptionalValues
+    app.command(_command.__name__, cls=_cls, help=_help, short_help=_line)(_command)
 app.add_typer(deliveries.app)
 app.add_typer(lanes.app)
 app.add_typer(lost.app)

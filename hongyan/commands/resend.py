@@ -30,13 +30,15 @@ HELP = explained(
     "recalled are skipped and reported. Other orders: --new-id makes a second copy under an id of its own; "
     "--arrived, --not-arrived and --accept-risk decide by hand about a delivery in doubt; --ask has its "
     "provider asked now; --discard ends "
-    "one that still waits. Exits 1 if any was refused, or more match than --limit.",
+    "one that still waits. Exits 1 if any was refused, or more match than --limit. "
+    "`resend jobs` sends many with a preview, an approval and a bounded rate.",
     "hongyan resend 0192f3c47b1a7cc0a1b2c3d4e5f60718",
     "hongyan resend --biz-id order-1001 --new-id",
     "hongyan resend --state PARKED --lane 'sms.*' --since 6h --account main --dry-run",
     "hongyan resend --state UNDELIVERED --since 1d --new-id --limit 500",
     "hongyan resend KEY --not-arrived --reason 'the portal shows no such message'",
     "hongyan resend --state PARKED --since 7d --discard --reason 'campaign withdrawn'",
+    "hongyan resend jobs --help",
 )
 _CHUNK: Final = 200
 _VERBS: Final = ("arrived", "not_arrived", "accept_risk", "discard")

@@ -1,11 +1,21 @@
 """The options of `hongyan resend`."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+GROUP: Final = "jobs"
+"""First word of `hongyan resend jobs`."""
+
+
+def completed(incomplete: str) -> list[str]:
+    """Returns the only word of an ID's place that a shell can know."""
+    return [GROUP] if GROUP.startswith(incomplete) else []
+
+
 Names = Annotated[
-    list[str] | None, typer.Argument(metavar="ID", help="Delivery keys or message ids.")
+    list[str] | None,
+    typer.Argument(metavar="ID", help="Delivery keys or message ids.", autocompletion=completed),
 ]
 Biz = Annotated[str | None, typer.Option("--biz-id", metavar="ID", help="A business id.")]
 State = Annotated[

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from sqlalchemy import Connection
 
 from idempotency.recovery.contract import AlsoWritten, RecoveryStore, Transition
@@ -24,6 +25,7 @@ from idempotency.resend_jobs.contract import (
     ResendJob,
 )
 from idempotency.resend_jobs.items import JobItems
+from message.envelope import EnvelopeError, decode
 from message.keys import delivery_key, normalise_receiver
 from policy.schema import Policy
 from recovery.operator_actions import Keeping, MovingRows, Operator
@@ -34,6 +36,8 @@ from tracing.events import Recorder
 
 BATCH: Final = 200
 """Items of one transaction."""
+MALFORMED: Final = "envelope"
+"""Reason of an item whose copy would be no notification; the rest of the reason is the field."""
 _REFUSED: Final = "refused"
 
 Produce = Callable[[Sequence[dict[str, Any]]], set[str]]
@@ -140,7 +144,11 @@ class ItemHandover:
                 changes.append(ItemChange(item.delivery_key, ItemFate.REFUSED, _REFUSED))
                 continue
             # The same bytes each time: a copy with another body would be a conflict.
-            made[copy.told.new_id] = item, copy.fields | {"created_at": item.applied_at}
+            fields = copy.fields | {"created_at": item.applied_at}
+            if why := _malformed(fields):
+                changes.append(ItemChange(item.delivery_key, ItemFate.FAILED, why))
+                continue
+            made[copy.told.new_id] = item, fields
         done = self._produce([fields for _, fields in made.values()]) if made else set()
         for new_id in done & set(made):
             item, fields = made[new_id]
@@ -194,6 +202,16 @@ class MarkedRows:
 
 def _note(job: ResendJob) -> OperatorNote:
     return OperatorNote(job.started_by or job.author, f"{job.id}: {job.start_reason or job.reason}")
+
+
+def _malformed(fields: dict[str, Any]) -> str:
+    """Returns why these fields are no notification, without its values; empty if they are one. One of them
+    would keep the others of its batch from Kafka."""
+    try:
+        decode(msgspec.json.encode(fields))
+    except EnvelopeError as exc:
+        return f"{MALFORMED}:{exc.code} at {exc.path}"
+    return ""
 
 
 def _key(fields: dict[str, Any]) -> str:

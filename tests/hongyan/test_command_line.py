@@ -99,6 +99,10 @@ def test_a_shell_completes_commands_and_options(program: Run) -> None:
 
     assert completed("hongyan work") == ["worker", "workers"]
     assert "apply" in completed("hongyan policy ")
+    assert completed("hongyan resend jo") == ["jobs"]
+    assert completed("hongyan resend jobs ca") == ["cancel"]
+    assert "--since" in completed("hongyan resend jobs new --s")
+    assert "--since" in completed("hongyan resend --s")
     assert "--since" in completed("hongyan deliveries list --s")
 
 

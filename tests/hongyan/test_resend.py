@@ -189,6 +189,22 @@ def test_what_is_in_doubt_is_decided_by_hand_with_author_and_reason(
     assert "it did not arrive (li: the portal shows nothing)" in story.out
 
 
+def test_a_provider_is_asked_about_a_doubt_and_about_nothing_else(
+    hongyan: Run, ledger: SqlLedger
+) -> None:
+    item, (sure,) = doubted(ledger), parked(ledger)
+    rows = ledger.recovering()
+    assert [doubt.delivery.key for doubt in rows.doubts("sms.notice", 60_000)] == [item.key]
+    assert hongyan("resend", item.key, "--ask", "--dry-run").code == 0
+    assert rows.doubts("sms.notice", 60_000) == []
+    said = hongyan("resend", item.key, "--ask", "--json")
+    assert (said.code, said.json["counts"]) == (0, {"asked": 1})
+    assert [doubt.delivery.key for doubt in rows.doubts("sms.notice", 60_000)] == [item.key]
+    assert state(ledger, item) == "UNKNOWN"
+    refused = hongyan("resend", sure.key, "--ask", "--json")
+    assert (refused.code, refused.json["counts"]) == (1, {"refused": 1})
+
+
 def test_what_is_discarded_is_said_so_and_not_met_again(hongyan: Run, ledger: SqlLedger) -> None:
     items = parked(ledger, 3)
     asked = ("resend", "--state", "PARKED", "--since", "1h", "--discard", "--reason", "withdrawn")

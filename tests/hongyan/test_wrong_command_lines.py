@@ -256,7 +256,7 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
     (
         ("resend", "x", "--arrived", "--discard", "--reason", "r"),
         2,
-        ("give one of --new-id, --arrived, --not-arrived, --accept-risk and --discard"),
+        ("give one of --new-id, --arrived, --not-arrived, --accept-risk, --ask and --discard"),
     ),
     (
         ("resend", "x", "--lane", "sms.*"),
@@ -275,6 +275,47 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         ("resend", "--state", "SENT", "--since", "1h"),
         2,
         "--state SENT: here it may be PARKED, REJECTED, EXPIRED",
+    ),
+    (
+        ("resend", "jobs", "lst"),
+        2,
+        "no such command 'lst'; did you mean 'list'? (see `hongyan resend jobs --help`)",
+    ),
+    (
+        ("resend", "jobs", "new"),
+        2,
+        "give IDs, or --file, or --state with --lane and --since",
+    ),
+    (
+        ("resend", "jobs", "new", "--state", "PARKED", "--reason", "r"),
+        2,
+        "--state wants --lane and --since",
+    ),
+    (
+        ("resend", "jobs", "new", "x", "--account", "main"),
+        2,
+        "--lane, --since, --until, --account, --reason-code and --template want --state",
+    ),
+    (("resend", "jobs", "new", "x"), 2, "give --reason TEXT: it is kept with the job"),
+    (
+        ("resend", "jobs", "new", "--file", "gone.txt", "--reason", "r"),
+        2,
+        "gone.txt: it cannot be read as text: No such file or directory",
+    ),
+    (
+        ("resend", "jobs", "start", "j1", "--count", "3"),
+        2,
+        "give --preview SIGNATURE and --count N, as `resend jobs show` has them",
+    ),
+    (
+        ("resend", "jobs", "approve", "j1"),
+        2,
+        "give --preview SIGNATURE, as `resend jobs show` has it",
+    ),
+    (
+        ("resend", "jobs", "cancel"),
+        2,
+        "missing argument 'JOB' (see `hongyan resend jobs cancel --help`)",
     ),
     (("recall",), 2, "name one of the two: an ID, or --biz-id ID"),
     (("recall", "x", "--biz-id", "y"), 2, "name one of the two: an ID, or --biz-id ID"),

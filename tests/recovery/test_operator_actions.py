@@ -241,6 +241,46 @@ def test_a_doubt_of_another_call_is_looked_at_again(desk: Desk) -> None:
     assert desk.row_of(item)[0] == "UNKNOWN"
 
 
+def test_a_doubt_that_a_person_has_asked_about_is_the_next_one(desk: Desk) -> None:
+    first, second = desk.row(Event.UNKNOWN), desk.row(Event.UNKNOWN)
+    desk.world.advance(1)
+    assert {doubt.delivery.key for doubt in desk.rows.doubts(LANE, 60_000)} == {
+        first.key,
+        second.key,
+    }
+    assert desk.rows.doubts(LANE, 60_000) == [], "both are being asked about"
+    (dry,) = desk.operator.ask([desk.pick(second)], dry_run=True)
+    assert dry.verdict is OperatorVerdict.ASKED
+    assert desk.rows.doubts(LANE, 60_000) == []
+    (told,) = desk.operator.ask([desk.pick(second)])
+    assert told.verdict is OperatorVerdict.ASKED
+    desk.world.advance(1)
+    (next_one,) = desk.rows.doubts(LANE, 60_000)
+    assert next_one.delivery.key == second.key
+    assert desk.row_of(second)[0] == "UNKNOWN", "the answer decides, and not the order"
+
+
+def test_a_doubt_that_was_written_meanwhile_is_asked_about_all_the_same(desk: Desk) -> None:
+    item = desk.row(Event.UNKNOWN)
+    old = desk.pick(item)
+    desk.world.advance(1)
+    assert desk.rows.doubts(LANE, 60_000)
+    assert desk.pick(item).version != old.version
+    (told,) = desk.operator.ask([old])
+    assert told.verdict is OperatorVerdict.ASKED
+    desk.do(Verb.ARRIVED, item)
+    (late,) = desk.operator.ask([old])
+    assert late.verdict is OperatorVerdict.OVERTAKEN
+    assert desk.row_of(item)[0] == "SENT"
+
+
+@pytest.mark.parametrize("event", [Event.BUDGET_SPENT, Event.ACCEPTED, Event.NOT_SENT])
+def test_nobody_is_asked_about_what_is_not_in_doubt(desk: Desk, event: Event) -> None:
+    item = desk.row(event)
+    (told,) = desk.operator.ask([desk.pick(item)])
+    assert told.verdict is OperatorVerdict.REFUSED
+
+
 @pytest.mark.parametrize("event", [Event.BUDGET_SPENT, Event.NOT_SENT])
 def test_what_still_waits_is_discarded_for_good_and_its_marks_given_back(
     desk: Desk, event: Event

@@ -4,12 +4,15 @@ import msgspec
 import pytest
 
 from idempotency.recalls import Kind
+from idempotency.recovery.selection import Pick
 from idempotency.resend_jobs.contract import ItemFate, JobState, ResendJob, ResendMode
 from message.states import Event, State
+from recovery.operator_actions import Operator
+from recovery.operator_results import Copy, OperatorResult
 from recovery.resend_jobs.actions import ResendJobActions
 from recovery.resend_jobs.errors import ResendJobRefused
 from recovery.resend_jobs.failures import csv_lines
-from recovery.resend_jobs.handover import BATCH
+from recovery.resend_jobs.handover import BATCH, MALFORMED
 from recovery.resend_jobs.rules import CANARY_WAIT_MS
 from tests.recovery.resend_jobs.jobfield import DAY_MS, HOUR_MS, LANE, LIMITS, JobField
 
@@ -388,3 +391,32 @@ def test_a_copy_whose_reply_was_lost_is_the_same_bytes_again(field: JobField, tr
     field.runner.run_once()
     assert field.keys(job, ItemFate.APPLIED) == {item.key}
     assert len({msgspec.json.encode(one) for one in field.broker.produced}) == 1
+
+
+def test_a_copy_that_is_no_notification_fails_alone(
+    field: JobField, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad, later = (field.ended(Event.ACCEPTED) for _ in range(3))
+    job = field.frozen(mode=ResendMode.COPY, names=[good.key, bad.key])
+    other = field.frozen(mode=ResendMode.COPY, names=[later.key])
+    made = Operator.copy
+
+    def with_a_bad_one(self: Operator, pick: Pick, job_id: str) -> Copy | OperatorResult:
+        copy = made(self, pick, job_id)
+        if isinstance(copy, Copy) and pick.key == bad.key:
+            return copy._replace(fields=copy.fields | {"kind": "fax"})
+        return copy
+
+    monkeypatch.setattr(Operator, "copy", with_a_bad_one)
+    for one in (job, other):
+        field.started(one)
+    field.work(other, JobState.CANARY)
+    for _ in range(2):
+        field.runner.run_once()
+        field.world.advance(1_000)
+    sent_of = {one["resend_of"] for one in field.broker.produced}
+    assert sent_of == {good.notification.id, later.notification.id}
+    (failed,) = field.items.page(job.id, "", 10, ItemFate.FAILED)
+    assert (failed.delivery_key, failed.why.partition(":")[0]) == (bad.key, MALFORMED)
+    assert "kind" in failed.why
+    assert field.keys(job, ItemFate.APPLIED) == {good.key}
