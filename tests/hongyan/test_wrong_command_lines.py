@@ -341,7 +341,7 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
             "there is no rule 'lagg'; there are breaker_open, dead_letters_held, dropped, "
             "heartbeat_lost, lag, lane_paused, log_began_anew, login_refused, lost, "
             "oldest_uncommitted, outcomes_late, parked, policy_lanes_kept, policy_refused, "
-            "records_removed, recovery_overdue, retries_spent, unknown_age"
+            "records_removed, recovery_overdue, resend_job_paused, retries_spent, unknown_age"
         ),
     ),
     (
