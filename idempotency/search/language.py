@@ -39,6 +39,7 @@ MAX_VALUES: Final = 50
 _TOKEN: Final = re.compile(r'([a-z_]+):(?=\s|$)|(?:([a-z_]+):)?("(?:[^"\\]|\\.)*"?|\S+)')
 _PLACE: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/(\d{1,9})/(\d{1,18})")
 _KEY: Final = re.compile(r"[0-9a-f]{32}")
+_ESCAPED: Final = re.compile(r"\\(.)")
 
 
 class QueryError(ValueError):
@@ -116,7 +117,7 @@ def _tokens(line: str) -> Iterator[QueryToken]:
         if raw.startswith('"'):
             if len(raw) < 2 or not raw.endswith('"') or raw.endswith('\\"'):
                 raise QueryError("search.open_quote", at, found.end())
-            raw = re.sub(r"\\(.)", r"\1", raw[1:-1])
+            raw = _ESCAPED.sub(r"\1", raw[1:-1])
         field = found[2] or ""
         yield QueryToken(field, raw, found.start(), found.end(), at)
 

@@ -396,9 +396,9 @@ WRITERS = {
 }
 FOLLOWS = {
     "dispatcher/process.py",
-    "hongyan/resend/desk.py",
     "receipts/process.py",
     "recovery/recall/factory.py",
+    "recovery/resend/desk.py",
     "recovery/wiring.py",
 }
 READS = {
@@ -408,6 +408,7 @@ READS = {
     "hongyan/commands/lanes.py",
     "hongyan/commands/lost.py",
     "hongyan/commands/policy_versions.py",
+    "hongyan/commands/resend_jobs.py",
     "hongyan/commands/status.py",
     "hongyan/commands/workers.py",
 }
