@@ -183,10 +183,16 @@ class LostFindings(LedgerPart):
 
     def decide(self, decisions: Sequence[Decision], by: str) -> None:
         """Writes the decisions; a person's name and reason stay before them."""
+        if not decisions:
+            return
         with self._begin() as (connection, now):
-            for one in decisions:
-                values = one._asdict() | {"by": by, "now": now, "why": clean(one.why)}
-                connection.execute(_DECIDE, values)
+            connection.execute(
+                _DECIDE,
+                [
+                    one._asdict() | {"by": by, "now": now, "why": clean(one.why)}
+                    for one in decisions
+                ],
+            )
 
     def body(self, finding: Finding) -> bytes | None:
         """Returns the envelope's bytes, opened; None without a kept body."""

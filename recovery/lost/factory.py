@@ -18,6 +18,7 @@ from recovery.retry.retry_lane import RetryLane
 from recovery.unknown.resolver import Asking
 from sending.runtime.clock import Clock
 from tracing.events import Recorder
+from tracing.masks import hasher
 
 
 class LostSurroundings(NamedTuple):
@@ -59,7 +60,13 @@ def open_lost(
         of.policy,
         name=of.name,
         silence=silence,
-        report=LostTelemetry(of.recorder, of.registry, clock=of.clock, name=of.name),
+        report=LostTelemetry(
+            of.recorder,
+            of.registry,
+            clock=of.clock,
+            name=of.name,
+            hash_receiver=hasher(of.settings.outcomes.hash_key),
+        ),
         hold=hold,
         stopping=stopping,
         monotonic=of.clock.monotonic,

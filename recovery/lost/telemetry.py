@@ -16,7 +16,7 @@ from message.reasons import LOST
 from message.states import State
 from sending.runtime.clock import Clock
 from tracing.events import Recorder, Stage, TraceEvent
-from tracing.masks import mask
+from tracing.masks import HashReceiver, mask, no_hash, template_of
 
 log = structlog.get_logger(__name__)
 Entered = tuple[Finding, Claim, Claimed]
@@ -27,12 +27,19 @@ class LostTelemetry:
     """Never raises."""
 
     def __init__(
-        self, recorder: Recorder, registry: CollectorRegistry, *, clock: Clock, name: str
+        self,
+        recorder: Recorder,
+        registry: CollectorRegistry,
+        *,
+        clock: Clock,
+        name: str,
+        hash_receiver: HashReceiver = no_hash,
     ) -> None:
         self._recorder = recorder
         self._decided = partial(counter_of, registry=registry)(of_recovery.LOST_DECIDED)
         self._clock = clock
         self._name = name
+        self._hash_receiver = hash_receiver
 
     def decided(self, findings: Sequence[Finding], decisions: Sequence[Decision]) -> None:
         """Counts and logs decisions; `findings` has at least theirs."""
@@ -66,7 +73,8 @@ class LostTelemetry:
             biz_id=notification.biz_id,
             lane=delivery.lane,
             receiver=mask(notification.channel, delivery.receiver),
-            template=notification.template.id if notification.template else "",
+            receiver_hash=self._hash_receiver(notification.channel, delivery.receiver),
+            template=template_of(notification),
             worker=self._name,
             state=answer.state.value,
             reason=claim.reason if answer.state is not State.DROPPED else "recalled",

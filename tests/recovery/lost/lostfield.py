@@ -19,8 +19,10 @@ from recovery.lost.telemetry import LostTelemetry
 from sending.runtime.clock import Clock
 from tests.idempotency.making import World, worker
 from tracing.events import TraceEvent
+from tracing.masks import hasher
 
 RUN = 7
+HASH_KEY = "k" * 32
 
 
 class Records:
@@ -156,7 +158,13 @@ class LostField:
             self.policy,
             name=name,
             silence=silence,
-            report=LostTelemetry(recorder, CollectorRegistry(), clock=Clock(), name=name),
+            report=LostTelemetry(
+                recorder,
+                CollectorRegistry(),
+                clock=Clock(),
+                name=name,
+                hash_receiver=hasher(HASH_KEY),
+            ),
             hold=lambda duty, lease_ms: self.ledger.duties().hold(duty, name, lease_ms),
             stopping=lambda: False,
             monotonic=lambda: self.world.now / 1_000,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -13,8 +14,11 @@ from idempotency.claims.store import MS_PER_DAY
 from idempotency.ledger import LedgerUnavailable
 from idempotency.recalls import Kind
 from idempotency.recovery.contract import DueQuery
-from message.delivery import Delivery
+from message.delivery import Delivery, deliveries_of
+from message.envelope import Template, encode
+from message.foreign_text import MASK
 from message.ids import new_id, new_token
+from message.outcome_event import receiver_hash
 from message.states import Event, State
 from recovery.lost.job import LEASE_MS, NO_BODY
 from tests.idempotency.making import (
@@ -27,7 +31,7 @@ from tests.idempotency.making import (
     reply_lost,
     settle,
 )
-from tests.recovery.lost.lostfield import Entering, Killed, LostField
+from tests.recovery.lost.lostfield import HASH_KEY, Entering, Killed, LostField
 
 LANE = "sms.notice"
 
@@ -60,6 +64,19 @@ def test_a_certain_loss_is_entered_and_due(field: LostField, cause: str, kept: b
     assert (event.stage, event.state, event.reason) == ("found", "RETRY", "lost")
     assert event.delivery_key == item.key
     assert event.detail == f"lost: {cause}"
+    channel = item.notification.channel
+    assert event.receiver_hash == receiver_hash(HASH_KEY.encode(), channel, item.receiver)
+
+
+def test_a_template_named_like_a_receiver_is_not_in_the_trace(field: LostField) -> None:
+    plain = delivery()
+    named = Template(id="code-8613800000001")
+    made = msgspec.structs.replace(plain.notification, content=None, template=named)
+    item = deliveries_of(made, encode(made), expires_at=plain.expires_at, origin=plain.origin)[0]
+    field.found(item)
+    assert field.run() == 1
+    (event,) = field.traced
+    assert event.template == MASK
 
 
 def test_of_several_receivers_the_lost_one_alone_is_entered(field: LostField) -> None:
