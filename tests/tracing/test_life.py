@@ -58,7 +58,7 @@ class Topic:
 
 
 class Missing(NamedTuple):
-    """What a reader makes of one life."""
+    """One life, as a reader of its marks counts it."""
 
     events: int
     ended: bool
