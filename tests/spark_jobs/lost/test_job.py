@@ -140,8 +140,8 @@ def bench(rows: LedgerRows, warehouse: Warehouse, tmp_path: Path) -> Bench:
     return Bench(rows, warehouse, tmp_path)
 
 
-def test_every_cause_is_found_and_nothing_else(bench: Bench) -> None:
-    rows, warehouse = bench.rows, bench.warehouse
+def read_records(warehouse: Warehouse) -> None:
+    """The ingest read these, and found one hole."""
     day_ago = NOW - 30 * HOUR_MS
     write(
         warehouse,
@@ -158,13 +158,14 @@ def test_every_cause_is_found_and_nothing_else(bench: Bench) -> None:
     )
     read = {"day": TODAY, "run": 0, "topic": TOPIC, "topic_id": ID, "partition": 0}
     write(warehouse, "ranges", {**read, "first": 0, "next": END, "at": NOW})
-    rows.delivery(KEYS[2], NOW, message_id="m2")  # claimed before Kafka removed it
-    rows.delivery(KEYS[6], NOW, state="DROPPED", message_id="m6")
-    rows.delivery(KEYS[7], NOW, state="RETRY", next_at=NOW + HOUR_MS, message_id="m7")
-    rows.delivery(KEYS[25], NOW, state="EXPIRED", message_id="m25")
-    rows.delivery(KEYS[114], NOW, message_id="m14")
-    rows.delivery(KEYS[116], NOW, message_id="m15")
-    rows.insert("recalls", kind="message", name="m8", made_at=NOW, until=NOW + HOUR_MS)
+    # Offsets 60 to 69 were gone before the ingest; a worker had read up to 63.
+    hole = {"day": TODAY, "run": 1, "topic": TOPIC, "topic_id": ID, "lane": "sms.notice"}
+    hole |= {"partition": 0, "first": 60, "next": 70, "at": NOW, "reason": "removed"}
+    write(warehouse, "holes", hole)
+
+
+def traced(warehouse: Warehouse) -> None:
+    """Events and dead letters."""
     write(warehouse, "dead_letters", {"day": TODAY, "timestamp": NOW, "origin": f"{TOPIC}/0/9"})
     write(
         warehouse,
@@ -183,15 +184,26 @@ def test_every_cause_is_found_and_nothing_else(bench: Bench) -> None:
         event(60, "accepted", state="", origin=f"{TOPIC}/0/60"),
         event(61, "accepted", state="", origin=f"{TOPIC}/0/61"),
     )
+
+
+def claimed(rows: LedgerRows) -> None:
+    """Rows that answer for records and events."""
+    rows.delivery(KEYS[2], NOW, message_id="m2")  # claimed before Kafka removed it
+    rows.delivery(KEYS[6], NOW, state="DROPPED", message_id="m6")
+    rows.delivery(KEYS[7], NOW, state="RETRY", next_at=NOW + HOUR_MS, message_id="m7")
+    rows.delivery(KEYS[25], NOW, state="EXPIRED", message_id="m25")
+    rows.delivery(KEYS[114], NOW, message_id="m14")
+    rows.delivery(KEYS[116], NOW, message_id="m15")
+    rows.insert("recalls", kind="message", name="m8", made_at=NOW, until=NOW + HOUR_MS)
     rows.delivery(KEYS[41], NOW, message_id="m41")
     for offset in (50, 51):
         rows.delivery(KEYS[offset], NOW - 48 * HOUR_MS, message_id=f"m{offset}")
     rows.delivery(KEYS[52], NOW - 48 * HOUR_MS, state="DELIVERED", message_id="m52")
-    # Offsets 60 to 69 were gone before the ingest; a worker had read up to 63.
-    hole = {"day": TODAY, "run": 1, "topic": TOPIC, "topic_id": ID, "lane": "sms.notice"}
-    hole |= {"partition": 0, "first": 60, "next": 70, "at": NOW, "reason": "removed"}
-    write(warehouse, "holes", hole)
     rows.delivery(KEYS[61], NOW, message_id="m61", kafka_topic=TOPIC, kafka_offset=63)
+
+
+def left_open(rows: LedgerRows) -> None:
+    """Rows that nobody works on, and two whose record waits for its next reader."""
     over = {"expires_at": NOW - HOUR_MS, "updated_at": NOW - HOUR_MS, "policy_version": "v9:none"}
     rows.delivery(KEYS[70], NOW - 2 * HOUR_MS, state="IN_FLIGHT", owner="gone", **over)
     rows.delivery(KEYS[71], NOW - 2 * HOUR_MS, state="RETRY", next_at=NOW - HOUR_MS, **over)
@@ -213,6 +225,14 @@ def test_every_cause_is_found_and_nothing_else(bench: Bench) -> None:
         kafka_topic=TOPIC,
         kafka_offset=30,
     )
+
+
+def test_every_cause_is_found_and_nothing_else(bench: Bench) -> None:
+    rows = bench.rows
+    read_records(bench.warehouse)
+    traced(bench.warehouse)
+    claimed(rows)
+    left_open(rows)
     figures = bench.run()
     assert bench.found() == {
         "1": ("removed", "NEW"),
