@@ -121,6 +121,16 @@ def live_rows(
     return []
 
 
+def rows_of_messages(database: Database, messages: Sequence[str]) -> list[LedgerRow]:
+    """Returns the ledger's rows of these messages, in one statement. Raises SqlError."""
+    query = (
+        f"SELECT {_COLUMNS} FROM hongyan_deliveries WHERE message_id IN :messages"  # noqa: S608 - ours
+        " ORDER BY created_at DESC, delivery_key"
+    )
+    found = _all(database, query, {"messages": list(messages)}, expanding="messages")
+    return [msgspec.convert(dict(row), LedgerRow) for row in found]
+
+
 def live_parts(
     database: Database, name: str, rows: list[LedgerRow], messages: Sequence[str] = ()
 ) -> Parts:

@@ -30,6 +30,7 @@ from tracing.stories import (
     live_rows,
     messages_in,
     only,
+    rows_of_messages,
     search_live,
     stories_of,
 )
@@ -95,10 +96,10 @@ class TraceSearch:
         ids = list(dict.fromkeys(place.message_id for place in places))[: window.limit]
         if not ids:
             return Found([], self._remarks, self._until)
-        rows = [row for one in ids for row in live_rows(self._database, one)]
-        for one in ids:
-            if not any(row.message_id == one for row in rows):
-                rows += self._past(one, SearchWindow(0, 1))
+        rows = rows_of_messages(self._database, ids)
+        live = set(messages_in(rows))
+        for one in [one for one in ids if one not in live]:
+            rows += self._past(one, SearchWindow(0, 1))
         found = self._found("", ids, rows, self._ask(lambda traces: traces.of_messages(ids)))
         found.stories = only(found.stories, {place.delivery_key for place in places})
         return found
