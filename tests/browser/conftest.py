@@ -96,7 +96,8 @@ class Watched:
             self.complaints.append(message.text)
 
     def _failed(self, request: Any) -> None:
-        if "/live/" not in request.url:  # a stream ends when its page is left
+        left = "/static/icon.svg" in request.url and request.failure == "net::ERR_ABORTED"
+        if "/live/" not in request.url and not left:  # both end when their page is left
             self.complaints.append(f"{request.url}: {request.failure}")
 
     def _answered(self, response: Any) -> None:
