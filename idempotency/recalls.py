@@ -18,7 +18,7 @@ from backends.sql.database import Database
 from idempotency.claims.rows import RECALLED
 from idempotency.error_mapping import errors
 from idempotency.payload_cipher import PayloadCipher, PayloadUnreadable
-from idempotency.recovery.contract import Transition, recalled
+from idempotency.recovery.contract import RowFacts, Transition, recalled, row_facts
 from idempotency.transactions import Clock, LedgerPart
 from message.states import Event, State, state_of
 
@@ -34,7 +34,8 @@ _FORGET = text("DELETE FROM recalls WHERE until <= :now")
 _ROWS: Final = """
 SELECT d.delivery_key AS key, d.day, d.version, d.message_id, d.biz_id, d.lane, d.state, d.reason,
        d.attempt, d.account, d.provider_id, d.call_key, d.called_at, d.created_at, d.updated_at,
-       d.policy_version, d.receiver, t.at AS taken_back_at
+       d.policy_version, d.receiver, d.template, d.receiver_hash, d.kafka_topic, d.kafka_partition,
+       d.kafka_offset, t.at AS taken_back_at
   FROM deliveries AS d LEFT JOIN recalled AS t ON t.delivery_key = d.delivery_key
  WHERE {condition}
  ORDER BY d.created_at, d.delivery_key LIMIT :limit"""
@@ -86,6 +87,7 @@ class Covered(NamedTuple):
     """Whether its provider took it back."""
     created_at: int = 0
     """Start of the row."""
+    facts: RowFacts = RowFacts()
 
 
 class Recalls(LedgerPart):
@@ -150,6 +152,7 @@ class Recalls(LedgerPart):
             receiver=self._receiver(row),
             taken_back=row.taken_back_at is not None,
             created_at=row.created_at,
+            facts=row_facts(row),
         )
 
     def _receiver(self, row: Any) -> str:

@@ -12,7 +12,7 @@ import structlog
 from idempotency.ledger import LedgerError
 from idempotency.receipts.rules import ApplyResult, ReceiptVerdict
 from idempotency.receipts.store import Receipts
-from idempotency.recovery.contract import owner_death_of
+from idempotency.recovery.contract import owner_death_of, row_facts
 from message.states import State
 from receipts.metrics import ReceiptMetrics
 from tracing.events import Recorder, Stage, TraceEvent, owner_death
@@ -133,6 +133,7 @@ class Matcher:
         if row is None or applied is None or applied not in _STAGES:
             return []
         channel, receiver = row.lane.partition(".")[0], verdict.receiver
+        hashed = self._hash_receiver(channel, receiver) if receiver else ""
         event = TraceEvent(
             at=receipt.received_at,
             stage=_STAGES[applied],
@@ -141,7 +142,6 @@ class Matcher:
             biz_id=row.biz_id,
             lane=row.lane,
             receiver=mask(channel, receiver) if receiver else "",
-            receiver_hash=self._hash_receiver(channel, receiver) if receiver else "",
             worker=self._worker,
             attempt=row.attempt,
             state=(verdict.state or State(row.state)).value,
@@ -152,6 +152,7 @@ class Matcher:
             provider_id=receipt.provider_id or None,
             policy_version=row.policy_version,
             created_at=row.created_at,
+            **row_facts(row)._replace(receiver_hash=hashed)._asdict(),
         )
         death = owner_death_of(row, row.state) if verdict.moves else None
         return [owner_death(event, **death._asdict()), event] if death else [event]

@@ -280,5 +280,6 @@ def _events(plan: _Plan, note: OperatorNote, at: int) -> list[TraceEvent]:
         account=pick.account or "",
         policy_version=pick.policy_version,
         created_at=pick.created_at,
+        **pick.facts._asdict(),
     )
     return [owner_death(moved, **pick.death._asdict()), moved] if pick.death else [moved]

@@ -221,5 +221,6 @@ class RecoveryTelemetry:
             account=row.account,
             policy_version=row.policy_version,
             created_at=row.created_at,
+            **row.facts._asdict(),
         )
         return [owner_death(event, **row.death._asdict()), event] if row.death else [event]

@@ -117,6 +117,11 @@ class CandidateRow(NamedTuple):
     updated_at: int = 0
     called_at: int | None = None
     last_called_at: int | None = None
+    template: str | None = None
+    receiver_hash: bytes | None = None
+    kafka_topic: str | None = None
+    kafka_partition: int | None = None
+    kafka_offset: int | None = None
 
 
 class ReceiptVerdict(NamedTuple):

@@ -26,7 +26,8 @@ _FORGET: Final = 5_000
 _ROW: Final = (
     "d.delivery_key, d.day, d.state, d.version, d.provider_id, d.call_key, d.account, d.receiver,"
     " d.message_id, d.biz_id, d.lane, d.attempt, d.ordering_key,"
-    " d.created_at, d.policy_version, d.reason, d.owner, d.updated_at, d.called_at, d.last_called_at"
+    " d.created_at, d.policy_version, d.reason, d.owner, d.updated_at, d.called_at, d.last_called_at,"
+    " d.template, d.receiver_hash, d.kafka_topic, d.kafka_partition, d.kafka_offset"
 )
 # In StoredReceipt's order.
 _KEPT: Final = "account, provider_id, call_key, receivers, state, code, at, received_at"

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from idempotency.bounds import is_usable
 from idempotency.claims.rows import GIVEN_BACK, OWNER_DEAD, RECALLED
-from message.delivery import Delivery
+from message.delivery import Delivery, Origin
 from message.keys import KEY_LENGTH
 from message.states import Event, State
 
@@ -78,6 +78,25 @@ def owner_death_of(row: Any, state: str) -> OwnerDeath | None:
     return OwnerDeath(row.owner, row.updated_at, called_at)
 
 
+class RowFacts(NamedTuple):
+    """What a row knows of its notification, for trace events made of the row."""
+
+    template: str = ""
+    """Name of its template; empty without one."""
+    receiver_hash: str = ""
+    """Keyed hash of its receiver, in hex digits; empty without a key."""
+    origin: str | None = None
+    """Its record in Kafka, as topic/partition/offset; None for a row that has none."""
+
+
+def row_facts(row: Any) -> RowFacts:
+    """Returns the facts of a row. Reads template, receiver_hash, kafka_topic, kafka_partition and
+    kafka_offset."""
+    place = (row.kafka_topic, row.kafka_partition, row.kafka_offset)
+    hashed = bytes(row.receiver_hash).hex() if row.receiver_hash else ""
+    return RowFacts(row.template or "", hashed, str(Origin(*place)) if row.kafka_topic else None)
+
+
 class Ended(NamedTuple):
     """A row that was due and will not be sent."""
 
@@ -97,6 +116,7 @@ class Ended(NamedTuple):
     """Start of the row."""
     death: OwnerDeath | None = None
     """Of the process that made its last call, if the row was in doubt about it."""
+    facts: RowFacts = RowFacts()
 
 
 class TakeResult(NamedTuple):

@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from backends.sql.database import Database
 from idempotency.error_mapping import errors
-from idempotency.recovery.contract import OwnerDeath, owner_death_of
+from idempotency.recovery.contract import OwnerDeath, RowFacts, owner_death_of, row_facts
 from idempotency.recovery.statements import RECALLED_ROW, objects, records
 from idempotency.transactions import Clock, LedgerPart
 from message.states import State, state_of
@@ -33,7 +33,8 @@ OPEN: Final = (State.RETRY, State.UNKNOWN, State.IN_FLIGHT)
 _COLUMNS: Final = f"""
 d.delivery_key AS key, d.day, d.version, d.state, d.reason, d.lane, d.message_id, d.biz_id,
 d.expires_at, d.created_at, d.updated_at, d.next_at, d.attempt, d.account, d.policy_version,
-d.called_at, d.last_called_at, d.owner, {RECALLED_ROW} AS recalled"""
+d.called_at, d.last_called_at, d.owner, d.template, d.receiver_hash, d.kafka_topic, d.kafka_partition,
+d.kafka_offset, {RECALLED_ROW} AS recalled"""
 _BY_NAME: Final = """
 SELECT {columns} FROM deliveries AS d WHERE d.{column} = :name
  ORDER BY d.created_at, d.delivery_key LIMIT :limit"""
@@ -95,6 +96,7 @@ class Pick(NamedTuple):
     """An earlier call of it may have sent it."""
     death: OwnerDeath | None = None
     """Of the process that made its last call, if the row is in doubt about it."""
+    facts: RowFacts = RowFacts()
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -229,11 +231,10 @@ def _more(wanted: Wanted) -> list[str]:
 
 
 def _pick(row: Any) -> Pick:
-    fields = row._asdict()
-    for name in ("called_at", "last_called_at", "owner"):
-        del fields[name]
+    fields = {name: value for name, value in row._asdict().items() if name in Pick._fields}
     return Pick(
         **fields | {"state": state_of(row.state, row.key), "recalled": bool(row.recalled)},
         doubted=row.called_at is not None,
         death=owner_death_of(row, row.state),
+        facts=row_facts(row),
     )

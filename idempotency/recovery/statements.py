@@ -15,6 +15,7 @@ SELECT d.delivery_key, d.day, d.version, d.token, d.attempt, d.state, d.reason, 
        d.refusals, d.repeats, d.receiver, d.expires_at, d.created_at, d.updated_at, d.policy_version,
        d.account, d.ordering_key, d.kafka_topic, d.kafka_partition, d.kafka_offset, d.call_key,
        d.call_digest, d.called_at, d.last_called_at, d.earlier_accounts, d.owner, d.biz_id, d.provider_id,
+       d.template, d.receiver_hash,
        coalesce(d.payload, p.payload) AS payload"""
 _PAYLOAD: Final = """
   LEFT JOIN payloads AS p
@@ -25,8 +26,8 @@ _PAYLOAD: Final = """
 _DUE: Final = f"""
 WITH due AS {{materialized}} (
     SELECT d.delivery_key, d.day, d.version, d.attempt, d.refusals, d.state, d.reason, d.expires_at,
-           d.called_at, d.lane, d.message_id, d.biz_id, d.ordering_key, d.created_at, d.kafka_offset,
-           d.account, d.policy_version
+           d.called_at, d.lane, d.message_id, d.biz_id, d.ordering_key, d.created_at, d.kafka_topic,
+           d.kafka_partition, d.kafka_offset, d.account, d.policy_version, d.template, d.receiver_hash
       FROM deliveries AS d
      WHERE d.state = 'RETRY' AND d.lane = :lane AND (d.attempt > 0) = :again
        AND {{least}}(d.expires_at, d.next_at) <= :now

@@ -40,6 +40,7 @@ from idempotency.recovery.contract import (
     call_key_of,
     judge,
     owner_death_of,
+    row_facts,
 )
 from idempotency.transactions import Clock
 from message.delivery import Delivery, Origin
@@ -468,7 +469,8 @@ def _ended(end: Ending) -> Ended:
     place = (row.delivery_key, row.message_id, row.lane)
     last = (row.biz_id, row.attempt, row.account or "", row.policy_version)
     told = Ended(*place, verdict.state, verdict.reason or "", end.doubted, *last)
-    return told._replace(created_at=row.created_at, death=owner_death_of(row, end.source))
+    death, facts = owner_death_of(row, end.source), row_facts(row)
+    return told._replace(created_at=row.created_at, death=death, facts=facts)
 
 
 def _moved(move: Transition, target: State) -> dict[str, Any]:

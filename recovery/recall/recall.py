@@ -214,7 +214,6 @@ class Recalling:
             biz_id=row.biz_id,
             lane=row.lane,
             receiver=_masked(row),
-            receiver_hash=self._hashed(row),
             worker=WORKER,
             attempt=row.attempt,
             state=state.value,
@@ -223,6 +222,7 @@ class Recalling:
             provider_id=row.provider_id or None,
             policy_version=row.policy_version,
             created_at=row.created_at,
+            **row.facts._replace(receiver_hash=self._hashed(row))._asdict(),
         )
 
     def _hashed(self, row: Covered) -> str:
