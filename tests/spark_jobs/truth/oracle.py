@@ -55,9 +55,13 @@ class Expected:
 
     keys: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     holes: set[Offset] = field(default_factory=set)
+    _lost: set[str] = field(default_factory=set)
+    """Keys that are lost now."""
 
     def add(self, sent: Iterable[Sent], world: World) -> None:
-        """Adds what is lost at this moment. A delivery keeps the first cause that it had."""
+        """Adds what is lost at this moment. A delivery keeps its cause until it has a row again; then it can
+        be lost once more."""
+        self._lost.difference_update(world.rows)
         for record in sent:
             if _answered_for(record, world):
                 continue
@@ -66,15 +70,13 @@ class Expected:
                 continue
             receivers = record.notification.receivers if record.notification else ()
             for key, receiver in zip(record.keys, receivers, strict=True):
-                if key not in world.rows and not self._known(key):
+                if key not in world.rows and key not in self._lost:
                     self._add_key(key, cause_of(record, receiver, world))
 
     def _add_key(self, key: str, cause: str) -> None:
         if cause:
             self.keys[cause].add(key)
-
-    def _known(self, key: str) -> bool:
-        return any(key in keys for keys in self.keys.values())
+            self._lost.add(key)
 
 
 def cause_of(record: Sent, receiver: str, world: World) -> str:

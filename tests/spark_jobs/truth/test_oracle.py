@@ -91,6 +91,13 @@ def test_a_delivery_keeps_its_first_cause_when_the_world_moves_on() -> None:
     assert found.keys == {"removed": {"key-a"}}
 
 
+def test_a_delivery_that_was_sent_again_can_be_lost_once_more() -> None:
+    found = expected(record(), world(committed=PASSED))
+    found.add([record()], world(rows={"key-a"}, committed=PASSED))
+    found.add([record()], world(accepted={"to-a"}, committed=PASSED))
+    assert found.keys == {"passed": {"key-a"}, "forgotten": {"key-a"}}
+
+
 def told(subject: str, cause: str) -> Finding:
     return Finding(subject, cause, "webhook.notice", "NEW")
 
