@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec.structs
 import pytest
 from prometheus_client import CollectorRegistry
 
+from backends.settings import OutcomeSettings
 from channels.engine import Engine
 from channels.transports import TransportRouter
 from idempotency.recalls import Kind
@@ -18,7 +20,8 @@ from idempotency.receipts.rules import Receipt, ReceiptState
 from idempotency.receipts.sql import open_receipts
 from idempotency.recovery.contract import DueQuery, Ended
 from idempotency.sql_ledger import SqlLedger
-from message.delivery import Delivery
+from message.delivery import Delivery, Origin
+from message.envelope import Template
 from message.ids import new_token
 from message.outcome_event import receiver_hash
 from message.states import Event
@@ -35,6 +38,7 @@ from tests.recovery.retry.test_stage import Standing
 from tracing.events import NoRecorder, Stage, TraceEvent
 from tracing.masks import hasher
 
+TEMPLATE = Template(id="order_paid")
 LANE, RECEIVER = "sms.notice", "+8613800000001"
 HASH_KEY = "of receivers, in this test and nowhere else"
 AFTER_MS = 5
@@ -67,6 +71,9 @@ class Facts(NamedTuple):
     account: str
     policy_version: str
     created_at: int
+    template: str
+    receiver_hash: str
+    origin: str | None
 
 
 def facts_of(event: TraceEvent) -> Facts:
@@ -81,6 +88,8 @@ class Field:
         world.now += AFTER_MS
         if world.is_postgres:
             world.advance(0)
+        outcomes = OutcomeSettings(hash_key=HASH_KEY)
+        world.settings = msgspec.structs.replace(world.settings, outcomes=outcomes)
         self.ledger: SqlLedger = world.open()
         self.ledger.register(worker("w1"))
         self.told = Told()
@@ -88,7 +97,8 @@ class Field:
 
     def begun(self) -> Delivery:
         """Returns a delivery whose call through account `a` is on record."""
-        item = delivery(receivers=[RECEIVER], biz_id="order-1")
+        item = delivery(receivers=[RECEIVER], biz_id="order-1", template=TEMPLATE)
+        item.origin = Origin("t.dispatch.sms.notice", 3, 7)
         item.account, item.policy_version = "a", "v7:0123456789abcdef"
         (one,) = claimed(self.ledger, item)
         return one
@@ -104,10 +114,14 @@ class Field:
     def facts(self, item: Delivery) -> Facts:
         """Returns them as the row has them."""
         (row,) = self.world.rows(
-            "SELECT message_id, delivery_key, biz_id, lane, attempt, account, policy_version, created_at"
+            "SELECT message_id, delivery_key, biz_id, lane, attempt, account, policy_version, created_at,"
+            " template, receiver_hash, kafka_topic || '/' || kafka_partition || '/' || kafka_offset"
             f" FROM deliveries WHERE delivery_key = '{item.key}'"
         )
-        found = Facts(*row)
+        *plain, hashed, origin = row
+        found = Facts(*plain, bytes(hashed).hex(), origin)
+        assert found.receiver_hash == receiver_hash(HASH_KEY.encode(), "sms", RECEIVER)
+        assert (found.template, found.origin) == ("order_paid", "t.dispatch.sms.notice/3/7")
         assert found.created_at == NOON + AFTER_MS
         assert (found.account, found.policy_version) == ("a", "v7:0123456789abcdef")
         return found
