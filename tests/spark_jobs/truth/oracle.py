@@ -59,7 +59,7 @@ class Expected:
     """Keys that are lost now."""
 
     def add(self, sent: Iterable[Sent], world: World) -> None:
-        """Adds what is lost at this moment. A delivery keeps its cause until it has a row again; then it can
+        """Adds the losses of this moment. A delivery keeps its cause until it has a row again; then it can
         be lost once more."""
         self._lost.difference_update(world.rows)
         for record in sent:
