@@ -33,7 +33,7 @@ def create_app(parts: ConsoleParts) -> Litestar:
     }
     parts = replace(parts, boards=boards)
     headers = DefineMiddleware(SecurityHeaders, secure=parts.secure)
-    return Litestar(
+    app = Litestar(
         route_handlers=[*HANDLERS, _static_files()],
         guards=[admit],
         dependencies={
@@ -51,6 +51,8 @@ def create_app(parts: ConsoleParts) -> Litestar:
         logging_config=None,
         state=State({"parts": parts, "boards": {spec.name: spec for spec in BOARDS}}),
     )
+    app.state.paths = frozenset(route.path for route in app.routes)
+    return app
 
 
 def _static_files() -> Router:

@@ -1,7 +1,8 @@
-"""The navigation: its entries in order. An entry is shown once its page is registered."""
+"""The navigation: its entries in order. An entry is shown if its page exists."""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final, NamedTuple
 
 from admin.access import Person, Role
@@ -16,12 +17,10 @@ class Entry(NamedTuple):
     letter: str
     """After `g`, it leads there."""
     role: Role = Role.VIEWER
-    shown: bool = False
-    """Whether the page exists."""
 
 
 ENTRIES: Final = (
-    Entry("overview", "/", "o", shown=True),
+    Entry("overview", "/", "o"),
     Entry("search", "/search", "s"),
     Entry("doubt", "/doubt", "d"),
     Entry("resend", "/resend", "r"),
@@ -34,12 +33,12 @@ ENTRIES: Final = (
     Entry("templates", "/templates", "t"),
     Entry("accounts", "/accounts", "c"),
     Entry("archive", "/archive", "h"),
-    Entry("people", "/people", "e", Role.ADMIN, shown=True),
-    Entry("audit", "/audit", "u", Role.ADMIN, shown=True),
+    Entry("people", "/people", "e", Role.ADMIN),
+    Entry("audit", "/audit", "u", Role.ADMIN),
 )
-"""Set `shown=True` when the page exists."""
+"""All of them; an entry without a page is not shown."""
 
 
-def entries_for(person: Person) -> list[Entry]:
-    """Returns the entries that the person may open."""
-    return [entry for entry in ENTRIES if entry.shown and person.may(entry.role)]
+def entries_for(person: Person, paths: Container[str]) -> list[Entry]:
+    """Returns the entries that the person may open; `paths` are those of the application's routes."""
+    return [entry for entry in ENTRIES if entry.path in paths and person.may(entry.role)]

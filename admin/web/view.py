@@ -177,7 +177,8 @@ class View:
         }
 
     def _entries(self) -> list[Entry]:
-        return entries_for(self.person) if self.person else []
+        paths: frozenset[str] = self._connection.app.state.paths
+        return entries_for(self.person, paths) if self.person else []
 
     def _language(self) -> str:
         wanted = self.person.language if self.person else ""

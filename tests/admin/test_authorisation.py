@@ -11,7 +11,12 @@ from admin.access import OPTION, Access, Person, Role
 from admin.guards import admit
 from admin.parts import ConsoleParts
 
-SAMPLES = {"user": "1", "name": "overview", "rest": "nothing", "file_path": "console.css"}
+SAMPLES = {
+    "user": "1",
+    "name": "overview",
+    "rest": "nothing",
+    "file_path": "console.css",
+}
 """A value for each parameter of a path. A new parameter without one fails here."""
 PUBLIC = {"/login", "/healthz", "/readyz", "/static/{file_path:path}"}
 
