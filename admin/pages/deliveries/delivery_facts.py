@@ -57,7 +57,8 @@ class DeliveryFacts(NamedTuple):
 
 
 def row_of(parts: ConsoleParts, key: str, person: Person) -> SearchRow:
-    """Returns the delivery's row, in the archive too. Raises Missing, also for another's lane; LedgerError."""
+    """Returns the delivery's row, in the archive too. Raises Missing, also for a lane that the person does
+    not see, and LedgerError."""
     if not _KEY.fullmatch(key):
         raise Missing(key)
     search = search_of(parts)

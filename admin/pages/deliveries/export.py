@@ -57,7 +57,7 @@ def export(
         raise WrongForm("search.seal_over") from None
     except QueryError as exc:
         raise WrongForm("search.not_saved", problem=problem_of(exc, view.texts).text) from exc
-    headers = {"content-disposition": 'attachment; filename="deliveries.csv"'}
+    headers = {"content-disposition": 'attachment; filename="hongyan-deliveries.csv"'}
     return Response(content, headers=headers, media_type="text/csv; charset=utf-8")
 
 

@@ -104,7 +104,7 @@ def find(view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenFor
 def complete(
     view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm
 ) -> Response[bytes]:
-    """The words below the box for a line, and texts for its last term. Sent by POST: it may name a person."""
+    """The words below the box for a line, and texts for its last term. A line may name a person: by POST."""
     line = form.exactly("q")
     answer: dict[str, Any] = {"words": "", "problem": "", "options": []}
     try:
