@@ -52,7 +52,7 @@ def test_the_page_tells_the_story_and_hides_receiver_and_content(
     assert RECEIVER not in page.text
     assert "hello" not in page.text
     assert "hongyan.dispatch.sms.notice/1/" in page.text
-    assert "claimed in the ledger" in page.text
+    assert "claimed in the ledger" in one.get(f"/deliveries/{stocked.sent.key}").text
     assert page.headers["cache-control"] == "no-store"
 
 

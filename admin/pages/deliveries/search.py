@@ -104,7 +104,8 @@ def find(view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenFor
 def complete(
     view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm
 ) -> Response[bytes]:
-    """The words below the box for a line, and texts for its last term. A line may name a person: by POST."""
+    """Returns the words below the box for a line, and texts for its last term. A line may name a person,
+    so that it comes by POST."""
     line = form.exactly("q")
     answer: dict[str, Any] = {"words": "", "problem": "", "options": []}
     try:
