@@ -177,7 +177,7 @@ def _in_files(parts: ConsoleParts, name: str, terms: DeliveryTerms) -> list[Sear
 def past_row(row: FoundRow, where: str) -> SearchRow:
     """Returns an archived row as a search has it."""
     fields = {name: getattr(row, name, None) for name in SearchRow.__struct_fields__}
-    return SearchRow(**fields | {"origin": None, "where": where})
+    return msgspec.convert(fields | {"origin": None, "where": where}, SearchRow)
 
 
 def _by_button(
