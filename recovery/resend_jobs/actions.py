@@ -28,7 +28,7 @@ from idempotency.resend_jobs.contract import (
 )
 from idempotency.resend_jobs.freezing import SELECTABLE
 from idempotency.resend_jobs.items import JobItems, baseline_of
-from idempotency.resend_jobs.store import NewJob, ResendJobStore
+from idempotency.resend_jobs.store import AlsoNoted, NewJob, ResendJobStore, nothing_more
 from message.vocabulary import lane_named
 from recovery.operator_rules import AUTHOR_AT_MOST, WHY_AT_MOST
 from recovery.resend_jobs.errors import ResendJobRefused
@@ -66,9 +66,13 @@ class JobPreview(NamedTuple):
 class ResendJobActions:
     """Every method raises ResendJobRefused and LedgerError alone. `who` is the person's name."""
 
-    def __init__(self, jobs: ResendJobStore, items: JobItems) -> None:
+    def __init__(
+        self, jobs: ResendJobStore, items: JobItems, also: AlsoNoted = nothing_more
+    ) -> None:
+        """`also` writes in the transaction of each change, such as a row of an audit."""
         self._jobs = jobs
         self._items = items
+        self._also = also
 
     def make(
         self,
@@ -95,7 +99,7 @@ class ResendJobActions:
             reason=_text(reason),
             names=given,
         )
-        return self._jobs.make(new)
+        return self._jobs.make(new, self._also)
 
     def get(self, job_id: str) -> ResendJob:
         """Returns a job."""
@@ -214,7 +218,7 @@ class ResendJobActions:
 
     def _advance(self, job: ResendJob, **changes: Any) -> ResendJob:
         try:
-            return self._jobs.advance(job, **changes)
+            return self._jobs.advance(job, self._also, **changes)
         except JobOvertaken:
             now = self.get(job.id)
             by = f" by {now.noted_by}" if now.noted_by else ""
