@@ -70,7 +70,7 @@ class ResendJobStore(LedgerPart):
     """Every method is one transaction and raises LedgerError; a write of a job JobOvertaken, too."""
 
     def make(self, new: NewJob, also: AlsoNoted = nothing_more) -> ResendJob:
-        """Writes a FREEZING job. Returns the one that is there, if its id is known; `also` is not called then."""
+        """Writes a FREEZING job, and calls `also`. Returns the one that is there, if its id is known."""
         with self._begin() as (connection, now):
             found = connection.execute(_BY_ID, {"id": new.id}).one_or_none()
             if found is not None:
@@ -107,9 +107,7 @@ class ResendJobStore(LedgerPart):
         with self._begin() as (connection, _now):
             return [job_of(row) for row in connection.execute(_NEWEST, asked)]
 
-    def advance(
-        self, job: ResendJob, also: AlsoNoted = nothing_more, **changes: Any
-    ) -> ResendJob:
+    def advance(self, job: ResendJob, also: AlsoNoted = nothing_more, **changes: Any) -> ResendJob:
         """Writes changes under the job's version. Returns the job after them. Raises ValueError for a move
         that `JOB_MOVES` does not have."""
         with self._begin() as (connection, now):

@@ -43,7 +43,8 @@ from tracing.masks import masked_text
 
 SAMPLE: Final = 10
 """Items of a preview's sample."""
-_NAME_AT_MOST: Final = 64
+NAME_AT_MOST: Final = 64
+"""Characters of a name."""
 _MOVED: Final = (
     "{:,} of the deliveries have moved since the preview: nothing was sent;"
     " make a new job, which selects anew"
@@ -184,7 +185,7 @@ class ResendJobActions:
             raise ResendJobRefused("select either by state and lane, or by names")
         if len(names) > NAMES_AT_MOST:
             raise ResendJobRefused(f"{len(names):,} names are too many: {NAMES_AT_MOST:,} at most")
-        if any(len(name) > _NAME_AT_MOST for name in names):
+        if any(len(name) > NAME_AT_MOST for name in names):
             raise ResendJobRefused("a name is longer than 64 characters: give keys or message ids")
         for state in wanted.states:
             if state not in SELECTABLE:
