@@ -174,6 +174,10 @@ class LostFindings(LedgerPart):
         super().__init__(database, clock)
         self._sealer = sealer
 
+    def on(self, database: Database, clock: Clock) -> LostFindings:
+        """Returns the same findings on another database, such as a replica."""
+        return LostFindings(database, self._sealer, clock)
+
     # ---- recovery ----------------------------------------------------------------------------
 
     def new(self, after: int = 0, limit: int = PAGE) -> list[Finding]:
