@@ -51,7 +51,7 @@ def lost_findings(
     return view.page(
         "lost/findings.html",
         rows=rows,
-        status=status,
+        chosen=status,
         cause=cause,
         lane=lane,
         statuses=[_OPEN, _ALL, *FindingStatus],

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import Final
+from typing import Any, Final
 
-from litestar import Response, get
+from litestar import get
 from litestar.params import FromPath, FromQuery
 from litestar.response import Stream
 
@@ -60,9 +60,9 @@ def job_progress(
         found = _read(parts, job)
     if not may_view(person, found):
         raise Missing(job)
-    if found.job.version > version and found.job.state.value != was:
-        return view.page("resend/progress.html", headers={"HX-Refresh": "true"}, **_live(found))
-    return view.page("resend/progress.html", board=board, **_live(found))
+    moved = found.job.version > version and found.job.state.value != was
+    headers = {"HX-Refresh": "true"} if moved else {}
+    return view.page("resend/progress.html", headers=headers, board=board, **_live(found))
 
 
 @get("/resend/{job:str}/items", opt=needs(Role.VIEWER, OF_ROW), sync_to_thread=True)
@@ -90,7 +90,7 @@ def job_items(
 
 
 @get("/resend/{job:str}/failures.csv", opt=needs(Role.VIEWER, OF_ROW), sync_to_thread=True)
-def job_failures(parts: GivenParts, person: GivenPerson, job: FromPath[str]) -> Response[object]:
+def job_failures(parts: GivenParts, person: GivenPerson, job: FromPath[str]) -> Stream:
     """The items that failed or were refused, as CSV; piece by piece. Raises Missing."""
     if not may_view(person, _read(parts, job)):
         raise Missing(job)
@@ -148,7 +148,7 @@ def _read(parts: ConsoleParts, job: str) -> JobShown:
     return JobShown(found, JobItems(reads, clock).counts(job))
 
 
-def _live(shown: JobShown) -> dict[str, object]:
+def _live(shown: JobShown) -> dict[str, Any]:
     """Returns the values of the live part."""
     job = shown.job
     until = waiting_until(job) if job.state is JobState.WAITING else job.preview_until

@@ -140,8 +140,8 @@ def _filled(form: SentForm) -> JobForm:
     return JobForm(
         by="names" if form.text("by") == "names" else "filter",
         mode=form.text("mode", ResendMode.AGAIN),
-        states=form.every("state"),
-        lanes=form.every("lane"),
+        states=[one for one in form.every("state") if one],
+        lanes=[one for one in form.every("lane") if one],
         since=form.text("since"),
         until=form.text("until"),
         account=form.text("account"),
@@ -170,7 +170,7 @@ def _names(form: SentForm) -> GivenNames:
 
 def _filter(form: JobForm, person: Person, parts: ConsoleParts) -> JobFilter:
     """Returns the selection. A job by ids keeps to the lanes that the person operates. Raises WrongForm."""
-    both = {"in_doubt": form.in_doubt, "expired": form.expired}
+    both: dict[str, Any] = {"in_doubt": form.in_doubt, "expired": form.expired}
     if form.by == "names":
         everywhere = person.everywhere(Role.OPERATOR)
         known = person.among([lane.name for lane in LANES], Role.OPERATOR)
