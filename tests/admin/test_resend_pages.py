@@ -331,7 +331,7 @@ def test_a_paused_job_says_who_paused_it_and_why(parts: ConsoleParts, lin: Brows
     job = made(parts)
     store = parts.ledger.resend_jobs()
     job = store.advance(job, state=JobState.CHECKING)
-    note = {"noted_by": "recovery", "note": "12 of 20 failed or are in doubt (60%)"}
+    note: dict[str, Any] = {"noted_by": "recovery", "note": "12 of 20 failed or are in doubt (60%)"}
     store.advance(job, state=JobState.PAUSED, paused_from=JobState.CHECKING, **note)
     for path in ("/resend", f"/resend/{job.id}"):
         assert "recovery: 12 of 20 failed" in lin.get(path).text

@@ -56,7 +56,7 @@ def seed(parts: ConsoleParts) -> None:
     job = made(parts, "rj-paused")
     job = ledger.resend_jobs().advance(job, state=JobState.CHECKING)
     job = ledger.resend_jobs().advance(job, state=JobState.CANARY, started_by="mei")
-    note = {"noted_by": "recovery", "note": "12 of 20 failed or are in doubt (60%)"}
+    note: dict[str, Any] = {"noted_by": "recovery", "note": "12 of 20 failed or are in doubt (60%)"}
     ledger.resend_jobs().advance(job, state=JobState.PAUSED, paused_from=JobState.CANARY, **note)
     findings(parts)
 

@@ -175,7 +175,7 @@ class JobLife(RuleBasedStateMachine):
 
 
 def test_a_job_keeps_to_its_life_in_any_order() -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         JobLife,
         settings=settings(
             max_examples=30,
