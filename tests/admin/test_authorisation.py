@@ -13,6 +13,8 @@ from admin.parts import ConsoleParts
 
 SAMPLES = {
     "user": "1",
+    "job": "rj-1",
+    "finding": "1",
     "name": "overview",
     "rest": "nothing",
     "file_path": "console.css",

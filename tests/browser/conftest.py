@@ -26,13 +26,19 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 
 
 @pytest.fixture(scope="session")
-def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of the console's database."""
+    return f"sqlite:///{tmp_path_factory.mktemp('console') / 'hongyan.db'}"
+
+
+@pytest.fixture(scope="session")
+def console(database: str) -> Iterator[str]:
     """The address of a console with the user `lin`, who has every role."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    url = f"sqlite:///{tmp_path_factory.mktemp('console') / 'hongyan.db'}"
     settings = Settings(
-        database=DatabaseSettings(url=url), console=ConsoleSettings(health_address="127.0.0.1:0")
+        database=DatabaseSettings(url=database),
+        console=ConsoleSettings(health_address="127.0.0.1:0"),
     )
     upgrade(settings)
     with ExitStack() as stack:
