@@ -6,11 +6,13 @@ gives the pauses to the processes. Rows are never deleted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, text
 
 from idempotency.fleet.controls import MOST_SHOWN, REPLACED
+from idempotency.fleet.status import Process
 from idempotency.transactions import LedgerPart
 
 _COLUMNS: Final = (
@@ -122,3 +124,17 @@ class AccountPauses(LedgerPart):
         connection.execute(_LAPSE, values)
         ended = connection.execute(_END, {**values, "author": author, "reason": reason}).first()
         return None if ended is None else AccountPause(*ended)
+
+
+def not_holding(
+    account: str, processes: Iterable[Process], pauses: Iterable[AccountPause]
+) -> list[str]:
+    """Returns the live processes whose report of the account differs from the pauses in force."""
+    of_account = [one for one in pauses if one.account == account]
+    late = []
+    for process in processes:
+        shown = process.snapshot.accounts.get(account) if process.snapshot is not None else None
+        wanted = any(pause.holds_for(process.id) for pause in of_account)
+        if not process.lost and shown is not None and shown.paused is not wanted:
+            late.append(process.id)
+    return late
