@@ -17,6 +17,8 @@ from idempotency.transactions import LedgerPart
 
 REPLACED: Final = "replaced by another pause"
 MOST_SHOWN: Final = 1_000
+OBEYS_WITHIN_MS: Final = 5_000
+"""Time within which a live process obeys an order."""
 _NO_ACCOUNTS: Final[Mapping[str, int | None]] = MappingProxyType({})
 _COLUMNS: Final = "lane, author, reason, paused_at, until, ended_at, ended_by, ended_reason"
 # A pause that is past its end is over, even before its row says so.

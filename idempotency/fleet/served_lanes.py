@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from idempotency.fleet.controls import LanePause
 from idempotency.fleet.snapshots import LaneSnapshot
 from idempotency.fleet.status import Process
-
-OBEYS_WITHIN_MS: Final = 5_000
-"""Time within which a live process obeys an order."""
 
 
 class ServedLane(NamedTuple):
@@ -30,7 +27,7 @@ class ServedLane(NamedTuple):
     pause: LanePause | None
     not_obeying: list[str]
     """Live processes that have not reported yet that they obey the pause, or that it is over."""
-    obeying: list[str] = []
+    obeying: Sequence[str] = ()
     """Live processes that serve it and have reported that they do."""
 
     @property
