@@ -116,7 +116,7 @@ def alert_page(
 
 @post("/alerts/acknowledge", opt=needs(Role.OPERATOR, OF_ROW), status_code=200, sync_to_thread=True)
 def acknowledge(view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm) -> Page:
-    """Notes that a person looks after the alert. Raises Missing, Forbidden, WrongForm; Conflict if it ended."""
+    """Notes that a person looks after the alert. Raises Missing, Forbidden, WrongForm, Conflict."""
     reason, rule, subject = form.reason(), form.required("rule"), form.text("subject")
     alert = _operated(parts, person, rule, subject)
     book = AlertBook(parts.databases.primary, parts.databases.clock)

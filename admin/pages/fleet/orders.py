@@ -44,8 +44,8 @@ def ordered(
     reason: str,
     lanes: str = "",
 ) -> Iterator[Connection]:
-    """Yields the connection of one transaction on the primary; the order's row in the audit is in it, if the
-    order raised nothing. Raises LedgerError."""
+    """Yields the connection of one transaction on the primary. If the order raises nothing, its row in the
+    audit is in it. Raises LedgerError."""
     with errors(), parts.databases.primary.begin() as connection:
         yield connection
         parts.journal.record(
