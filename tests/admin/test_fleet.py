@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -28,7 +28,7 @@ from idempotency.fleet.snapshots import AccountSnapshot, LaneSnapshot, ProcessSn
 from idempotency.fleet.status import FleetStatus
 from idempotency.ledger import Lease
 from sending.alerts.notifier import RULES
-from simulator import Simulator
+from simulator import Simulator, spawn
 from tests.admin.conftest import Browser
 from tests.idempotency.making import worker
 
@@ -279,9 +279,9 @@ def test_an_account_whose_table_is_wrong_is_listed() -> None:
 
 
 @pytest.fixture
-def provider() -> Iterator[Simulator]:
-    with ExitStack() as stack:
-        yield stack.enter_context(Simulator())
+def provider(tmp_path: Path) -> Iterator[Simulator]:
+    with spawn(tmp_path) as provider:
+        yield provider
 
 
 def test_a_test_send_shows_its_exchange_and_hides_the_receiver(
