@@ -135,8 +135,8 @@ def drain(
     form: GivenForm,
     process: FromPath[str],
 ) -> Page:
-    """Orders a process to drain. Needs the role for each of its lanes. Raises Missing, WrongForm, Forbidden,
-    Conflict."""
+    """Orders a process to drain. Needs the role for each of its lanes. Raises Missing, WrongForm,
+    Forbidden, Conflict."""
     found, reason = _found(parts, person, process), form.reason()
     for lane in found.lanes:
         person.require(Role.OPERATOR, lane)

@@ -64,8 +64,8 @@ def trial(
     form: GivenForm,
     account: FromPath[str],
 ) -> Page:
-    """Sends the message and shows the exchange. Its row in the audit comes first. Raises Missing, Forbidden,
-    WrongForm."""
+    """Sends the message and shows the exchange. Its row in the audit comes first. Raises Missing,
+    Forbidden, WrongForm."""
     row, reason = found(parts, person, account), form.reason()
     lane = _lane(row, person, form)
     login = _login(parts, account)
