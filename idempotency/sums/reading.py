@@ -79,7 +79,7 @@ class SumReader(LedgerPart):
 
     def _read(self, end: int | None, length_ms: int) -> SumsRead:
         with self._begin() as (connection, now):
-            end = now if end is None else min(end, now)
+            end = min(now if end is None else end, now) + 1  # the minute that begins now, too
             length_ms = min(max(length_ms, MINUTE_MS), LONGEST_MS)
             span = span_of(length_ms)
             start = (end - length_ms) // span * span
