@@ -127,9 +127,7 @@ def _opened(
     )
 
 
-def _write_sums(
-    metrics: ReceiptMetrics, ledger: SqlLedger, worker: str, stack: ExitStack
-) -> None:
+def _write_sums(metrics: ReceiptMetrics, ledger: SqlLedger, worker: str, stack: ExitStack) -> None:
     """Writes sums until `stack` is closed, after the matcher's last pass."""
     writer = SumWriter(metrics.sums, ledger.sums(), worker)
     threading.Thread(target=writer.run, name="sums", daemon=True).start()

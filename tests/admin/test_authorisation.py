@@ -15,6 +15,7 @@ SAMPLES = {
     "user": "1",
     "name": "overview",
     "rest": "nothing",
+    "rule": "parked",
     "file_path": "console.css",
 }
 """A value for each parameter of a path. A new parameter without one fails here."""

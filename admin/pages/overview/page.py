@@ -55,9 +55,7 @@ def figures(
     return view.page(_FIGURES, **_context(view, parts, person, asked))
 
 
-def _context(
-    view: View, parts: ConsoleParts, person: Person, asked: AskedRange
-) -> dict[str, Any]:
+def _context(view: View, parts: ConsoleParts, person: Person, asked: AskedRange) -> dict[str, Any]:
     board = read_range(parts, asked, person)
     charts = charts_of(board.value, view.text) if board.value is not None else []
     return {"board": board, "value": board.value, "charts": charts, "asked": asked}

@@ -84,7 +84,9 @@ def test_memory_is_bounded_while_nothing_can_be_written() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from([SMS, MAIL]), st.booleans()), max_size=40))
 @settings(deadline=None)
-def test_writes_that_fail_lose_and_double_nothing(steps: list[tuple[tuple[str, ...], bool]]) -> None:
+def test_writes_that_fail_lose_and_double_nothing(
+    steps: list[tuple[tuple[str, ...], bool]],
+) -> None:
     """The table is a dict here: the last whole row of a key stays."""
     sums, table = MinuteSums(), dict[tuple[object, ...], int]()
     for number, (series, fails) in enumerate(steps):
