@@ -1,4 +1,4 @@
-"""Writes a process's sums every few seconds, in a thread of its own: a slow write must not delay a heartbeat.
+"""Writes a process's sums every few seconds, in its own thread: a slow write must not delay a heartbeat.
 
 A process that is killed loses what it had not written: EVERY_S seconds at most. While the database is away
 the sums wait in memory, an hour of them at most.

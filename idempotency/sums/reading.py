@@ -92,7 +92,8 @@ class SumReader(LedgerPart):
 
 
 def _statement(wanted: list[Piece]) -> tuple[str, dict[str, int]]:
-    selects, asked = [], {}
+    selects: list[str] = []
+    asked: dict[str, int] = {}
     for number, piece in enumerate(wanted):
         table = "span_sums WHERE span = :span{0} AND" if piece.span else "minute_sums WHERE"
         where = f"{table} minute >= :start{{0}} AND minute < :end{{0}}".format(number)

@@ -8,6 +8,7 @@ at a time does it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, text
@@ -79,7 +80,7 @@ class SumRollup(LedgerPart):
     def _make(self, connection: Connection, minutes: Sequence[int]) -> None:
         rows = _rows(connection.execute(_RAW, {"minutes": minutes}).all())
         self._write(connection, MINUTE_MS, merged(rows, MINUTE_MS))
-        for shorter, span in zip(SPANS, SPANS[1:], strict=False):
+        for shorter, span in pairwise(SPANS):
             starts = sorted({minute // span * span for minute in minutes})
             rows = [row for start in starts for row in _within(connection, shorter, start, span)]
             self._write(connection, span, merged(rows, span))
@@ -99,14 +100,16 @@ def merged(rows: Iterable[SumRow], span: int) -> list[SumRow]:
 
 def _sum(key: tuple[int, str, str, str], group: Sequence[SumRow]) -> SumRow:
     if len(group) == 1:
-        return SumRow(*key, *group[0][4:])
-    sketches = []
+        return group[0]._replace(minute=key[0])
+    sketches: list[str] = []
     for stage in STAGES:
         sketch = LatencySketch()
         for row in group:
             sketch.merge(getattr(row, stage))
         sketches.append(sketch.encoded())
-    return SumRow(*key, sum(row.deliveries for row in group), *sketches)
+    minute, lane, account, outcome = key
+    number = sum(row.deliveries for row in group)
+    return SumRow(minute, lane, account, outcome, number, *sketches)
 
 
 def _within(connection: Connection, shorter: int, start: int, span: int) -> list[SumRow]:

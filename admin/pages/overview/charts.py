@@ -1,4 +1,4 @@
-"""Figures as charts: the content of `data-chart`, and a table of the same numbers for those who cannot see it."""
+"""Figures as charts: the content of `data-chart`, and a table of the same numbers."""
 
 from __future__ import annotations
 

@@ -119,13 +119,19 @@ def figures_of(read: SumsRead, lanes: frozenset[str]) -> Figures:
         by_slot.setdefault(row.minute, []).append(row)
         by_lane.setdefault((row.lane, row.account), []).append(row)
     starts = range(read.start, read.end, read.span)
+    whole = [
+        at for at in starts if at + read.span <= read.end
+    ]  # the present one would look like a fall
     return Figures(
         read.start,
         read.end,
         read.span,
         _figure_row("", "", rows),
         list(_lane_rows(by_lane)),
-        [_slot(at, by_slot.get(at, ()), min(at + read.span, read.end) - at) for at in starts],
+        [
+            _slot(at, by_slot.get(at, ()), min(at + read.span, read.end) - at)
+            for at in whole or starts
+        ],
         read.cut,
     )
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -210,7 +211,7 @@ def test_the_parts_of_a_range_join_and_its_past_comes_from_its_own_span() -> Non
     parts = list(pieces(start, now, DAY_MS, now - 4_000))
     assert [part.span for part in parts] == [DAY_MS, HOUR_MS, 10 * MINUTE_MS, MINUTE_MS, 0]
     assert (parts[0].start, parts[-1].end) == (start, now)
-    assert all(a.end == b.start for a, b in zip(parts, parts[1:], strict=False))
+    assert all(a.end == b.start for a, b in pairwise(parts))
     assert list(pieces(start, now, DAY_MS, 0)) == [Piece(0, start, now)]
 
 
