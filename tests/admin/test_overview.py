@@ -172,7 +172,7 @@ def test_a_chart_has_a_value_or_a_gap_for_each_slot() -> None:
     rows = [SumRow(MINUTE_MS, SMS, "main", "SENT", 120, total="[20,120]", call="[7,120]")]
     figures = SharedFigures(SumsRead(0, 150_000, MINUTE_MS, rows, False)).of([SMS])
     rates, totals, calls = charts_of(figures, lambda key: key)
-    assert rates.data["data"][:2] == [[0.0, 60.0, 120.0], [0.0, 2.0, 0.0]]
-    assert totals.lines == [[None, 0.02, None], [None, 0.02, None]]
-    assert calls.rows()[1][1:] == ["7 ms", "7 ms"]
+    assert rates.data["data"][:2] == [[0.0, 60.0], [0.0, 2.0]], "the slot under way is left out"
+    assert totals.lines == [[None, 0.02], [None, 0.02]]
+    assert calls.rows()[0][1:] == ["7 ms", "7 ms"]
     assert not rates.empty
