@@ -17,6 +17,7 @@ SAMPLES = {
     "finding": "1",
     "name": "overview",
     "rest": "nothing",
+    "rule": "parked",
     "file_path": "console.css",
     "lane": "sms.notice",
     "process": "worker-1",
