@@ -22,7 +22,6 @@ SAMPLES = {
     "lane": "sms.notice",
     "process": "worker-1",
     "account": "main",
-    "rule": "lag",
 }
 """A value for each parameter of a path. A new parameter without one fails here."""
 PUBLIC = {"/login", "/healthz", "/readyz", "/static/{file_path:path}"}
