@@ -22,6 +22,8 @@ SAMPLES = {
     "lane": "sms.notice",
     "process": "worker-1",
     "account": "main",
+    "key": "0" * 32,
+    "saved": "1",
 }
 """A value for each parameter of a path. A new parameter without one fails here."""
 PUBLIC = {"/login", "/healthz", "/readyz", "/static/{file_path:path}"}
