@@ -119,7 +119,8 @@
     }
   });
 
-  // ---- charts: <div class="chart" data-chart='{"title":…,"series":[…],"data":[[…],…]}'>
+  // ---- charts: <div class="chart" data-chart='{"title":…,"unit":…,"series":[…],"data":[[…],…]}'>, times in UTC
+  const stamp = (seconds) => new Date(seconds * 1e3).toISOString();
   function charts(root) {
     if (!window.uPlot) return;
     const style = getComputedStyle(document.documentElement);
@@ -129,16 +130,28 @@
       if (one.dataset.drawn) continue;
       one.dataset.drawn = "1";
       const wanted = JSON.parse(one.dataset.chart);
+      const times = wanted.data[0], long = times.at(-1) - times[0] > 36 * 3600, unit = wanted.unit ? ` ${wanted.unit}` : "";
+      const label = (at) => long ? stamp(at).slice(5, 16).replace("T", " ") : stamp(at).slice(11, 16);
       const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
       const chart = new uPlot({
         width: one.clientWidth || 600, height: wanted.height || 220, title: wanted.title,
-        series: [{}, ...wanted.series.map((label, index) => ({ label, stroke: colours[index % colours.length], width: 1.5 }))],
-        axes: [axis, { ...axis, size: 60 }],
+        tzDate: (at) => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
+        series: [{ label: "UTC", value: (_, at) => at == null ? "–" : stamp(at).slice(0, 16).replace("T", " ") },
+          ...wanted.series.map((name, index) => ({
+            label: name, stroke: colours[index % colours.length], width: 1.5, dash: index ? [2 + 4 * index, 3] : undefined,
+            value: (_, value) => value == null ? "–" : `${+value.toPrecision(3)}${unit}` }))],
+        scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, 1e-3)] } },
+        axes: [{ ...axis, space: long ? 90 : 50, values: (_, all) => all.map(label) }, { ...axis, size: 60 }],
       }, wanted.data, one);
       new ResizeObserver(() => chart.setSize({ width: one.clientWidth, height: wanted.height || 220 })).observe(one);
     }
   }
   document.addEventListener("htmx:afterSettle", () => charts(document));
+
+  // ---- what was unfolded stays so when its part of the page is renewed
+  let unfolded = [];
+  document.addEventListener("htmx:beforeSwap", (event) => { unfolded = $$("details[open][id]", event.detail.target).map((one) => one.id); });
+  document.addEventListener("htmx:afterSwap", () => { for (const id of unfolded) document.getElementById(id)?.setAttribute("open", ""); });
 
   // ---- completion: <input role="combobox" data-complete="URL" aria-controls="LIST" aria-describedby="WORDS">
   // The line is sent by POST alone. Arrows choose, Enter or Tab takes, Escape closes.

@@ -18,10 +18,10 @@ LOOKS = [("en", "light", DESK), ("zh", "dark", DESK), ("zh", "light", PHONE), ("
 
 
 @pytest.fixture(scope="module")
-def stocked(console: str, database_of_console: str) -> Iterator[Stock]:
+def stocked(console: str, database: str) -> Iterator[Stock]:
     """Deliveries in the ledger of the console."""
     with ExitStack() as stack:
-        parts = open_parts(Settings(database=DatabaseSettings(url=database_of_console)), stack)
+        parts = open_parts(Settings(database=DatabaseSettings(url=database)), stack)
         yield stock(parts)
 
 
