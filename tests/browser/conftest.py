@@ -6,7 +6,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from admin.access import Role
-from admin.parts import open_parts
+from admin.parts import ConsoleParts, open_parts
 from admin.process import run_console
 from backends.settings import ConsoleSettings, DatabaseSettings, Settings
 from deploy.local.errors import MissingPrograms
@@ -34,11 +34,19 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def console(database: str) -> Iterator[str]:
     """The address of a console with the user `lin`, who has every role."""
+    with served_console(database) as address:
+        yield address
+
+
+@contextmanager
+def served_console(
+    url: str, seed: Callable[[ConsoleParts], None] = lambda _parts: None
+) -> Iterator[str]:
+    """Serves a console on a fresh ledger at `url`, which `seed` fills. Yields its address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     settings = Settings(
-        database=DatabaseSettings(url=database),
-        console=ConsoleSettings(health_address="127.0.0.1:0"),
+        database=DatabaseSettings(url=url), console=ConsoleSettings(health_address="127.0.0.1:0")
     )
     upgrade(settings)
     with ExitStack() as stack:
@@ -46,12 +54,15 @@ def console(database: str) -> Iterator[str]:
         with parts.databases.primary.begin() as connection:
             number = parts.people.users.add(connection, "lin", by="test", password=PASSWORD)
             parts.people.users.set_roles(connection, number, dict.fromkeys(Role, ("*",)))
+        seed(parts)
     stop = threading.Event()
     thread = threading.Thread(target=run_console, args=(settings, stop, f"127.0.0.1:{port}"))
     thread.start()
-    yield f"http://127.0.0.1:{port}"
-    stop.set()
-    thread.join(20)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        stop.set()
+        thread.join(20)
 
 
 @pytest.fixture(scope="session")
