@@ -3,8 +3,7 @@
     python -m benchmarks.sums [DELIVERIES]
 
 Batches of 100 settlements, two accounts, times as of calls that take 10 ms and more. Garbage collection is
-tuned as in a worker. `hongyan bench turns ../before` shows the cost to a whole worker, `hongyan bench worker`
-its ratios.
+tuned as in a worker. `hongyan bench turns ../before` shows what it costs a whole worker.
 """
 
 from __future__ import annotations
