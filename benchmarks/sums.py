@@ -3,7 +3,8 @@
     python -m benchmarks.sums [DELIVERIES]
 
 Batches of 100 settlements, two accounts, times as of calls that take 10 ms and more. Garbage collection is
-tuned as in a worker. `hongyan bench turns ../before` shows what it costs a whole worker.
+tuned as in a worker. `hongyan bench turns ../before` shows the cost to a whole worker.
+`hongyan bench worker` shows its ratios.
 """
 
 from __future__ import annotations

@@ -58,6 +58,7 @@ from policy.templates.templates import Templates
 from policy.watcher import PolicyWatcher, VersionSource
 from sending.accounts.limits import AccountsByLane, SendLimits, open_quotas
 from sending.accounts.rate_limiter import RateLimiter
+from sending.accounts.snapshots import account_snapshots
 from sending.alerts.notifier import AlertNotifier
 from sending.lane_routes import routes_of
 from sending.policy_reload import policy_readings
@@ -292,7 +293,22 @@ def _control(
         PausedLanes(pools, [entry.intake for entry in entries], lease.hurry),
         stop.set,
         monotonic=core.clock.monotonic,
+        hold=_hold(core, entries, lease),
     )
+
+
+def _hold(
+    core: _Core, entries: Sequence[LaneEntry], lease: WorkerLease
+) -> Callable[[frozenset[str]], None]:
+    """Returns the function that holds paused accounts. It looks at once for what a resumed one may take."""
+
+    def hold(accounts: frozenset[str]) -> None:
+        core.send_limits.held.hold(accounts)
+        for entry in entries:
+            entry.intake.room_made()
+        lease.hurry()
+
+    return hold
 
 
 def _snapshot(
@@ -309,6 +325,7 @@ def _snapshot(
         watch,
         waiting=lambda lane: intakes[lane].waiting(lane),
         open_breakers=lambda lane: core.send_limits.accounts[lane].open_breakers(),
+        accounts=lambda: account_snapshots(core.send_limits, core.parts.tokens),
         monotonic=core.clock.monotonic,
     )
 

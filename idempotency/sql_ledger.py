@@ -30,6 +30,7 @@ from idempotency.claims.sqlite import SqliteBatches
 from idempotency.claims.store import ClaimStore
 from idempotency.dead_letter_replays import Replays
 from idempotency.error_mapping import OUTDATED, connected, errors
+from idempotency.fleet.account_pauses import AccountPauses
 from idempotency.fleet.controls import Controls
 from idempotency.fleet.duties import Duties
 from idempotency.fleet.health import FleetHealth
@@ -208,6 +209,10 @@ class SqlLedger:
     def controls(self) -> Controls:
         """Returns a person's orders to the fleet: pauses and drains."""
         return Controls(self.database, self._workers.clock)
+
+    def account_pauses(self) -> AccountPauses:
+        """Returns a person's pauses of accounts."""
+        return AccountPauses(self.database, self._workers.clock)
 
     def sums(self) -> SumStore:
         """Returns the table of minute sums."""

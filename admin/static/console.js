@@ -153,5 +153,60 @@
   document.addEventListener("htmx:beforeSwap", (event) => { unfolded = $$("details[open][id]", event.detail.target).map((one) => one.id); });
   document.addEventListener("htmx:afterSwap", () => { for (const id of unfolded) document.getElementById(id)?.setAttribute("open", ""); });
 
-  document.addEventListener("DOMContentLoaded", () => { localTimes(document); restoreDrafts(document); charts(document); });
+  // ---- completion: <input role="combobox" data-complete="URL" aria-controls="LIST" aria-describedby="WORDS">
+  // The line is sent by POST alone. Arrows choose, Enter or Tab takes, Escape closes.
+  function completion(input) {
+    if (input.dataset.ready) return;
+    input.dataset.ready = "1";
+    const list = document.getElementById(input.getAttribute("aria-controls"));
+    const words = document.getElementById(input.getAttribute("aria-describedby"));
+    let options = [], at = -1, timer = 0, asked = 0;
+    const close = () => { list.hidden = true; at = -1; input.setAttribute("aria-expanded", "false"); input.removeAttribute("aria-activedescendant"); };
+    const choose = (next) => {
+      at = (next + options.length) % options.length;
+      [...list.children].forEach((one, index) => one.setAttribute("aria-selected", String(index === at)));
+      input.setAttribute("aria-activedescendant", list.children[at].id);
+      list.children[at].scrollIntoView({ block: "nearest" });
+    };
+    const take = (index) => {
+      const one = options[index];
+      input.value = input.value.slice(0, one.start) + one.text + (one.text.endsWith(":") ? "" : " ");
+      close(); input.focus(); ask();
+    };
+    const show = (answer) => {
+      if (words) words.textContent = answer.problem || answer.words || words.textContent;
+      options = answer.options;
+      list.replaceChildren(...options.map((one, index) => {
+        const item = document.createElement("li"), name = document.createElement("code"), help = document.createElement("span");
+        item.id = `${list.id}-${index}`; item.role = "option"; item.setAttribute("aria-selected", "false");
+        name.textContent = one.text; help.textContent = one.help;
+        item.append(name, help);
+        item.addEventListener("mousedown", (event) => { event.preventDefault(); take(index); });
+        return item;
+      }));
+      at = -1;
+      list.hidden = !options.length || document.activeElement !== input;
+      input.setAttribute("aria-expanded", String(!list.hidden));
+    };
+    async function ask() {
+      const mine = ++asked, headers = JSON.parse(document.body.getAttribute("hx-headers"));
+      try {
+        const answer = await fetch(input.dataset.complete, { method: "POST", headers, body: new URLSearchParams({ q: input.value }) });
+        if (answer.ok && mine === asked) show(await answer.json());
+      } catch { close(); }
+    }
+    input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(ask, 120); });
+    input.addEventListener("blur", close);
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "ArrowDown" && list.hidden) { event.preventDefault(); ask(); return; }
+      if (list.hidden) return;
+      if (event.key === "ArrowDown" || event.key === "ArrowUp") { event.preventDefault(); choose(at < 0 && event.key === "ArrowUp" ? -1 : at + (event.key === "ArrowDown" ? 1 : -1)); }
+      else if ((event.key === "Enter" || event.key === "Tab") && at >= 0) { event.preventDefault(); take(at); }
+      else if (event.key === "Escape") { event.preventDefault(); close(); }
+    });
+  }
+  const completions = () => $$("[data-complete]").forEach(completion);
+  document.addEventListener("htmx:afterSettle", completions);
+
+  document.addEventListener("DOMContentLoaded", () => { completions(); localTimes(document); restoreDrafts(document); charts(document); });
 })();

@@ -20,6 +20,7 @@ from admin.access import Person, Role
 from admin.parts import ConsoleParts
 from admin.web import cookies
 from admin.web.csrf import csrf_token
+from admin.web.foreign_text import visible
 from admin.web.headers import NONCE
 from admin.web.languages import LANGUAGES, Texts, language_of, texts_of
 from admin.web.navigation import Entry, entries_for
@@ -46,6 +47,7 @@ def environment() -> Environment:
     )
     made.globals |= {"asset": asset, "languages": LANGUAGES, "Role": Role, "query": query}
     made.filters |= {"utc": utc, "iso": iso, "count": count, "span": span, "duration": duration}
+    made.filters["visible"] = visible
     return made
 
 

@@ -26,20 +26,25 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 
 
 @pytest.fixture(scope="session")
-def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of the console's database."""
+    return f"sqlite:///{tmp_path_factory.mktemp('console') / 'hongyan.db'}"
+
+
+@pytest.fixture(scope="session")
+def console(database: str) -> Iterator[str]:
     """The address of a console with the user `lin`, who has every role."""
-    with served_console(tmp_path_factory.mktemp("console")) as address:
+    with served_console(database) as address:
         yield address
 
 
 @contextmanager
 def served_console(
-    folder: Path, seed: Callable[[ConsoleParts], None] = lambda _parts: None
+    url: str, seed: Callable[[ConsoleParts], None] = lambda _parts: None
 ) -> Iterator[str]:
-    """Serves a console on a fresh SQLite ledger, which `seed` fills. Yields its address."""
+    """Serves a console on a fresh ledger at `url`, which `seed` fills. Yields its address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    url = f"sqlite:///{folder / 'hongyan.db'}"
     settings = Settings(
         database=DatabaseSettings(url=url), console=ConsoleSettings(health_address="127.0.0.1:0")
     )

@@ -93,7 +93,8 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         _fleet(parts)
         _alerts(parts)
 
-    with served_console(tmp_path_factory.mktemp("overview"), seed) as address:
+    url = f"sqlite:///{tmp_path_factory.mktemp('overview') / 'hongyan.db'}"
+    with served_console(url, seed) as address:
         yield address
 
 
