@@ -34,10 +34,9 @@ from benchmarks.console_sql import HASH_KEY, LANE_SHARES
 from benchmarks.ground import LANE, Servers, environment_for, preloaded
 from benchmarks.processes import Program
 from idempotency.resend_jobs.contract import JobFilter, JobLimits, JobState, ResendMode
-from idempotency.resend_jobs.freezing import JobFreezing
-from idempotency.resend_jobs.store import NewJob, ResendJobStore
+from idempotency.resend_jobs.store import NewJob
 from idempotency.search.store import Search
-from idempotency.sql_ledger import clock_of, open_ledger
+from idempotency.sql_ledger import open_ledger
 from message.receiver_hash import hasher
 from tracing import stories
 
@@ -118,7 +117,9 @@ def _measured(
             rate = (worker.settled() - before) / (time.monotonic() - began)
             report["worker_per_second"] = round(rate, 1)
             report["worker_busy"] = worker.settled() < WORKER_RECORDS
-            say(f"worker beside: {rate:,.0f} deliveries/s, busy to the end: {report['worker_busy']}")
+            say(
+                f"worker beside: {rate:,.0f} deliveries/s, busy to the end: {report['worker_busy']}"
+            )
         if not load.only:
             report["ratios"] += [*_pages(console, say), _watched(console, url, load, say)]
     if not load.only:
@@ -135,7 +136,7 @@ def _asked(
     """Yields the questions: of the search, of one delivery's story, and of pages that exist."""
     paths = {path for one in HANDLERS for path in one.paths}
     yield "overview, by HTTP", lambda _pick: console.get("/")
-    with closing(Database(make_url(url), pool_size=_POOL, statement_ms=READ_STATEMENT_MS)) as reads:
+    with closing(_reads(url)) as reads:
         ask = asker(Search(reads, hasher(HASH_KEY)), samples)
         for name, line in lines().items():
             yield name, lambda pick, line=line: ask(line(pick, samples))
@@ -155,13 +156,17 @@ def _asked(
         )
 
 
+def _reads(url: str) -> Database:
+    """Returns a pool as the console has it for pages."""
+    limit = READ_STATEMENT_MS
+    return Database(make_url(url), pool_size=_POOL, statement_ms=limit, keeps_plans=True)
+
+
 def frozen_selection(url: str, rows: int = FREEZE_ROWS) -> dict[str, float]:
     """Freezes what ended unsent, in all lanes, up to so many rows. Returns the rows and the seconds; the
     items go afterwards."""
     with closing(open_ledger(Settings(database=DatabaseSettings(url=url)))) as ledger:
-        database = Database(ledger.database.url, pool_size=2)
-        clock = clock_of(database)
-        store, freezing = ResendJobStore(database, clock), JobFreezing(database, clock)
+        store, freezing = ledger.resend_jobs(), ledger.job_freezing()
         lanes = [lane for lane, _share in LANE_SHARES]
         wanted = JobFilter(states=_ENDED, lanes=lanes, in_doubt=True, expired=True)
         job = store.make(
@@ -178,11 +183,10 @@ def frozen_selection(url: str, rows: int = FREEZE_ROWS) -> dict[str, float]:
         while job.state is JobState.FREEZING and job.items < rows:
             job = freezing.page(job)
         seconds = time.monotonic() - began
-        with database.begin() as connection:
+        with ledger.database.begin() as connection:
             for table in ("items", "counts", "names"):
                 connection.exec_driver_sql(f"TRUNCATE resend_job_{table}")
             connection.exec_driver_sql("DELETE FROM resend_jobs")
-        database.close()
     each = seconds / max(job.items, 1)
     return {
         "rows": job.items,

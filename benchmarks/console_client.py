@@ -29,7 +29,9 @@ _SECRET: Final = "the console benchmark's own secret"
 _STARTED_S: Final = 30.0
 _CONNECT_S: Final = 60.0
 _ASSET: Final = re.compile(r'(?:src|href)="(/static/[^"]+)"')
-_QUERIES: Final = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
+_QUERIES: Final = (
+    "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
+)
 _SETTLED_S: Final = 2.0
 """Time after which the server's counters show what was done."""
 
@@ -39,7 +41,10 @@ class ConsoleProgram:
 
     def __init__(self, program: Program, address: str, sessions: list[str]) -> None:
         self.program = program
-        self.host, self.port = urlsplit(f"//{address}").hostname or "", urlsplit(f"//{address}").port
+        self.host, self.port = (
+            urlsplit(f"//{address}").hostname or "",
+            urlsplit(f"//{address}").port,
+        )
         self.sessions = sessions
         self.cookie = self._sign_in(f"http://{address}")
         self._local = threading.local()
@@ -91,7 +96,9 @@ def console_on(url: str, environment: Mapping[str, str], folder: Path) -> Iterat
         yield ConsoleProgram(program, _address(log), sessions)
 
 
-async def watch(console: ConsoleProgram, watchers: int, seconds: float, url: str) -> tuple[int, int]:
+async def watch(
+    console: ConsoleProgram, watchers: int, seconds: float, url: str
+) -> tuple[int, int]:
     """Opens so many live streams of the overview, each with a session of its own. Returns the database's
     transactions and the events that came in so many seconds."""
     heard = [0] * watchers
@@ -136,9 +143,7 @@ def _count(connection: psycopg.Connection[Any]) -> int:
 
 def _people(url: str) -> list[str]:
     """Makes the person, once, and 200 sessions. Returns their tokens."""
-    settings = Settings(
-        database=DatabaseSettings(url=url), console=ConsoleSettings(secret=_SECRET)
-    )
+    settings = Settings(database=DatabaseSettings(url=url), console=ConsoleSettings(secret=_SECRET))
     with ExitStack() as stack:
         parts = open_parts(settings, stack)
         with parts.databases.primary.begin() as connection:

@@ -12,15 +12,17 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any, Final
 
 import msgspec
 import psycopg
+from sqlalchemy import make_url
 
 from backends.settings import DatabaseSettings, Settings
+from backends.sql.database import Database
 from benchmarks.console_sql import (
     DAY_MS,
     LANE_SHARES,
@@ -33,7 +35,7 @@ from benchmarks.console_sql import (
 from benchmarks.ground import Servers
 from idempotency.fleet.snapshots import LaneSnapshot, ProcessSnapshot, encoded
 from idempotency.partitions import DAYS_AHEAD, ensure_partitions
-from idempotency.sql_ledger import open_ledger, upgrade
+from idempotency.sql_ledger import upgrade
 
 ROWS: Final = 10_000_000
 DAYS: Final = 60
@@ -51,8 +53,8 @@ _SESSION: Final = (
 _ALERTS: Final = """
 INSERT INTO alerts (rule, subject, told_at, kept, lane, about, text, lasting, state, since, last_at,
                     silenced, told_by, post_state, post_count, post_at, tries, post_error)
-SELECT 'console_bench', 'subject-' || n, now_ms, 1, {lane}, 'account-' || n, 'Alert ' || n || ' of the benchmark',
-       1, 'firing', now_ms - n * 60000, now_ms, 0, 'worker-1', 'firing', 1, now_ms, 0, ''
+SELECT 'console_bench', 'subject-' || n, now_ms, 1, {lane}, 'account-' || n, 'Alert ' || n, 1,
+       'firing', now_ms - n * 60000, now_ms, 0, 'worker-1', 'firing', 1, now_ms, 0, ''
   FROM generate_series(1, 50) AS n, (SELECT hongyan_now() AS now_ms) AS clock"""
 _WORKERS: Final = """
 INSERT INTO workers (id, epoch, host, pid, state, lanes, threads, lease_ms, started_at, heartbeat_at, kind,
@@ -95,15 +97,15 @@ def fill(url: str, shape: Shape, say: Callable[[str], None] = print) -> Filled:
     with psycopg.connect(plain, autocommit=True) as connection:
         if connection.execute("SELECT EXISTS (SELECT FROM deliveries)").fetchone() != (False,):
             raise ValueError("the database has deliveries: fill an empty one")
-        days = list(_days(connection, shape))
-        _make_partitions(connection, url, days)
-        _fill_days(plain, days, began, say)
+        days = list(days_of(connection, shape))
+        make_partitions(connection, url, days)
+        fill_days(plain, days, began, say)
         _keys(plain, connection, days, say)
         _beside(connection)
         say("vacuum, analyse")
         connection.execute("VACUUM (FREEZE, ANALYZE)")
-        gib = _one(connection, "SELECT pg_database_size(current_database())") / 2**30
-        rows = _one(connection, "SELECT count(*) FROM delivery_keys")
+        gib = one_of(connection, "SELECT pg_database_size(current_database())") / 2**30
+        rows = one_of(connection, "SELECT count(*) FROM delivery_keys")
     seconds = time.monotonic() - began
     return Filled(url, rows, shape.days, round(seconds, 1), round(rows / seconds), round(gib, 2))
 
@@ -121,8 +123,9 @@ def database_of(servers: Servers, name: str, *, kept: bool) -> Iterator[str]:
                 admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
-def _days(connection: psycopg.Connection[Any], shape: Shape) -> Iterator[DayOfRows]:
-    now = _one(connection, "SELECT hongyan_now()")
+def days_of(connection: psycopg.Connection[Any], shape: Shape) -> Iterator[DayOfRows]:
+    """Yields the days to make, the last of them today as far as it went."""
+    now = one_of(connection, "SELECT hongyan_now()")
     today, each = now // DAY_MS, shape.rows // shape.days
     for day in range(today - shape.days + 1, today + 1):
         is_last = day == today
@@ -131,43 +134,48 @@ def _days(connection: psycopg.Connection[Any], shape: Shape) -> Iterator[DayOfRo
         yield DayOfRows(shape.seed, day, rows, width, shape.receivers, now)
 
 
-def _make_partitions(
+def make_partitions(
     connection: psycopg.Connection[Any], url: str, days: Sequence[DayOfRows]
 ) -> None:
     """Lets the product make the partitions of past days, by a clock that is set back meanwhile."""
     source = "SELECT pg_get_functiondef('hongyan_now()'::regprocedure)"
-    own = str(_one(connection, source))
+    own = str(one_of(connection, source))
     back = (days[-1].day - days[0].day) * DAY_MS
-    ledger_settings = Settings(database=DatabaseSettings(url=url))
     connection.execute(
         "CREATE OR REPLACE FUNCTION hongyan_now() RETURNS BIGINT LANGUAGE sql STABLE AS"
         f" 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint - {back}'"
     )
     try:
-        with closing(open_ledger(ledger_settings)) as ledger:
-            ensure_partitions(ledger.database, len(days) - 1 + DAYS_AHEAD)
+        with closing(Database(make_url(url), pool_size=1)) as database:
+            ensure_partitions(database, len(days) - 1 + DAYS_AHEAD)
     finally:
         connection.execute(own.encode())
     for one in days[-TRACE_DAYS:]:
         name = f"trace_events_bench_{one.day}"
         connection.execute(
-            f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF trace_events FOR VALUES IN ({one.day})".encode()
+            f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF trace_events"
+            f" FOR VALUES IN ({one.day})".encode()
         )
 
 
-def _fill_days(
-    url: str, days: Sequence[DayOfRows], began: float, say: Callable[[str], None]
+def fill_days(
+    url: str,
+    days: Sequence[DayOfRows],
+    began: float,
+    say: Callable[[str], None],
+    without: Container[str] = (),
 ) -> None:
+    """Makes the days' rows over two connections, without some columns and then without receipts."""
     done = 0
 
     def one(number: int) -> int:
         day = days[number]
         left = len(days) - number
         with psycopg.connect(url, autocommit=True) as connection:
-            _run(connection, *_SESSION, day_of_rows(day))
-            if left <= RECEIPT_DAYS:
+            _run(connection, *_SESSION, day_of_rows(day, without))
+            if left <= RECEIPT_DAYS and not without:
                 _run(connection, receipts_of(day.day))
-            if left <= TRACE_DAYS:
+            if left <= TRACE_DAYS and not without:
                 _run(connection, trace_of(day.day))
         return day.rows
 
@@ -212,7 +220,7 @@ def _run(connection: psycopg.Connection[Any], *statements: str) -> None:
         connection.execute(statement.encode())
 
 
-def _one(connection: psycopg.Connection[Any], query: str) -> Any:
+def one_of(connection: psycopg.Connection[Any], query: str) -> Any:
     row = connection.execute(query.encode()).fetchone()
     assert row is not None
     return row[0]

@@ -66,7 +66,9 @@ def read_samples(url: str, seed: int = 1) -> Samples:
         assert one is not None
         now, first, rows = one
         if first is None:
-            raise ValueError("the database is empty: fill it with `python -m benchmarks.console_data`")
+            raise ValueError(
+                "the database is empty: fill it with `python -m benchmarks.console_data`"
+            )
         today = now // DAY_MS
 
         def some(days: int, more: str = "", part: float = 1.0) -> list[SampledRow]:
@@ -87,7 +89,9 @@ def read_samples(url: str, seed: int = 1) -> Samples:
         for row in found.rows[:10]:
             channel = row.lane.partition(".")[0]
             if hashed(channel, row.receiver) != row.receiver_hash.hex():
-                raise ValueError("receivers' hashes are of another key: the data are not the benchmark's")
+                raise ValueError(
+                    "receivers' hashes are of another key: the data are not the benchmark's"
+                )
         return found
 
 
@@ -108,8 +112,12 @@ def lines() -> dict[str, Line]:
         "biz_id": of("biz:", "biz_id"),
         "provider's id": of("provider:", "provider_id"),
         "receiver": of("receiver:", "receiver"),
-        "receiver of no row": lambda pick, s: f"receiver:+86139{pick.randrange(10**8):08d} since:{s.days + 1}d",
-        "copies": lambda pick, s: f"copy_of:{pick.choice(s.copies or s.rows).resend_of or 'none'} since:{s.days + 1}d",
+        "receiver of no row": lambda pick, s: (
+            f"receiver:+86139{pick.randrange(10**8):08d} since:{s.days + 1}d"
+        ),
+        "copies": lambda pick, s: (
+            f"copy_of:{pick.choice(s.copies or s.rows).resend_of or 'none'} since:{s.days + 1}d"
+        ),
         "template": lambda pick, s: f"template:{_template(pick, s)} since:7d",
         "lane and state": _ended,
         "state of all lanes": lambda pick, _s: f"state:{pick.choice(_ENDS)} since:7d",
@@ -147,4 +155,3 @@ def _window(pick: random.Random, samples: Samples) -> str:
 
 def _time(at: int) -> str:
     return f"{datetime.fromtimestamp(at / 1_000, UTC):%Y-%m-%dT%H:%M:%S}"
-

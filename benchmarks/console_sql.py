@@ -7,12 +7,12 @@ has a second receiver. Numbers are spread by digits of an MD5, not by `random()`
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from typing import Final, NamedTuple
 
 import msgspec
 
 from message.envelope import Notification, Template, encode
-from message.receiver_hash import HashReceiver
 from tracing.events import Stage, TraceEvent
 
 DAY_MS: Final = 86_400_000
@@ -59,9 +59,11 @@ class DayOfRows(NamedTuple):
     now_ms: int
 
 
-def day_of_rows(day: DayOfRows) -> str:
-    """Returns the statement that makes the day's deliveries; `%` needs no escape."""
-    return f"INSERT INTO deliveries ({', '.join(_COLUMNS)}) SELECT {', '.join(_COLUMNS.values())} FROM {_rows(day)}"
+def day_of_rows(day: DayOfRows, without: Container[str] = ()) -> str:
+    """Returns the statement that makes the day's deliveries, without some columns."""
+    columns = {name: spelt for name, spelt in _COLUMNS.items() if name not in without}
+    names, values = ", ".join(columns), ", ".join(columns.values())
+    return f"INSERT INTO deliveries ({names}) SELECT {values} FROM {_rows(day)}"
 
 
 def keys_of(day: int) -> str:
@@ -92,13 +94,6 @@ SELECT day, updated_at, message_id,
   FROM deliveries WHERE day = {day} AND attempt > 0 AND state NOT IN ('IN_FLIGHT', 'RETRY')"""
 
 
-def receiver_of(channel: str, number: int) -> str:
-    """Returns the receiver of a number, normalised, as the rows have it."""
-    if channel == "sms":
-        return f"+86138{number:08d}"
-    return f"user{number}@example.com" if channel == "email" else f"user-{number}"
-
-
 def padded_key(byte: int) -> str:
     """Returns HMAC's inner (0x36) or outer (0x5c) pad of the hash key, in hex."""
     return bytes(one ^ byte for one in HASH_KEY.encode().ljust(64, b"\0")).hex()
@@ -115,7 +110,8 @@ _COLUMNS: Final = {
     "created_at": "made",
     "updated_at": "ended",
     "expires_at": "made + 86400000",
-    "next_at": "CASE WHEN state = 'RETRY' THEN ended + 30000 WHEN state = 'UNKNOWN' THEN ended + 60000 END",
+    "next_at": """CASE WHEN state = 'RETRY' THEN ended + 30000
+        WHEN state = 'UNKNOWN' THEN ended + 60000 END""",
     "kafka_offset": "day::bigint * 1000000 + n",
     "kafka_partition": f"mod(n, {PARTITIONS})",
     "attempt": "CASE WHEN state = 'DROPPED' THEN 0 WHEN state = 'PARKED' THEN 5 ELSE 1 END",
@@ -132,9 +128,11 @@ _COLUMNS: Final = {
         WHEN 'PARKED' THEN CASE WHEN mod(spread_b, 3) = 0 THEN 'unproven' ELSE 'attempts_spent' END
         WHEN 'REJECTED' THEN 'rejected:isv.MOBILE_NUMBER_ILLEGAL'
         WHEN 'EXPIRED' THEN 'ttl_at_intake' WHEN 'UNDELIVERED' THEN 'undelivered:UNDELIV'
-        WHEN 'DROPPED' THEN CASE WHEN mod(spread_b, 2) = 0 THEN 'frequency_cap' ELSE 'quiet_hours' END
+        WHEN 'DROPPED'
+        THEN CASE WHEN mod(spread_b, 2) = 0 THEN 'frequency_cap' ELSE 'quiet_hours' END
         WHEN 'RETRY' THEN 'provider_busy' WHEN 'UNKNOWN' THEN 'timeout' END""",
-    "provider_id": "CASE WHEN state IN ('SENT', 'DELIVERED', 'UNDELIVERED') THEN '9' || substr(key, 12, 18) END",
+    "provider_id": """CASE WHEN state IN ('SENT', 'DELIVERED', 'UNDELIVERED')
+        THEN '9' || substr(key, 12, 18) END""",
     "account": "account",
     "resend_of": "CASE WHEN spread_b = 999 AND n > 500 THEN earlier END",
     "kafka_topic": "'hongyan.dispatch.' || lane",
@@ -155,22 +153,25 @@ def _rows(day: DayOfRows) -> str:
    FROM (SELECT d.*, split_part(lane, '.', 2) AS kind, channel || CASE WHEN spread_b < 700 THEN '-a'
                      WHEN spread_b < 950 THEN '-b' ELSE '-c' END AS account,
                 CASE channel WHEN 'sms' THEN '+86138' || lpad(person::text, 8, '0')
-                     WHEN 'email' THEN 'user' || person || '@example.com' ELSE 'user-' || person END AS receiver,
+                     WHEN 'email' THEN 'user' || person || '@example.com'
+                     ELSE 'user-' || person END AS receiver,
                 CASE WHEN spread_c < 750 THEN upper(channel) || '_' || floor({TEMPLATES}
                      * power(spread_c / 750.0, 2))::int END AS template,
                 made + CASE state WHEN 'PARKED' THEN 600000 WHEN 'EXPIRED' THEN 10 WHEN 'DROPPED' THEN 10
                        ELSE 200 END + spread_a AS ended
            FROM (SELECT c.*, {_state(day)} AS state
                    FROM (SELECT b.*, split_part(lane, '.', 1) AS channel
-                           FROM (SELECT a.*, {_share("spread_l", LANE_SHARES)} AS lane FROM {_numbers(day)} AS a
-                                 OFFSET 0) AS b OFFSET 0) AS c OFFSET 0) AS d OFFSET 0) AS s OFFSET 0) AS r"""
+                           FROM (SELECT a.*, {_share("spread_l", LANE_SHARES)} AS lane
+                                   FROM {_numbers(day)} AS a
+                                 OFFSET 0) AS b
+                          OFFSET 0) AS c OFFSET 0) AS d OFFSET 0) AS s OFFSET 0) AS r"""
 
 
 def _numbers(day: DayOfRows) -> str:
     """Returns the day's numbers with their time, names and spreads from 0 to 999."""
     return f"""
-(SELECT n, m, {day.day} AS day, key, made, {_message("m", "made", "message_key")} AS message,
-        {_message("n - 500", _made(day, "n - 500"), _key(day, "m", "n - 500"))} AS earlier,
+(SELECT n, m, {day.day} AS day, key, made, {_message("made", "message_key")} AS message,
+        {_message(_made(day, "n - 500"), _key(day, "m", "n - 500"))} AS earlier,
         {_spread("key", 1)} AS spread_a, {_spread("key", 8)} AS spread_s, {_spread("key", 15)} AS spread_b,
         {_spread("message_key", 1)} AS spread_l, {_spread("message_key", 8)} AS spread_c,
         mod(('x' || substr(key, 22, 7))::bit(28)::int, {day.people}) AS person
@@ -188,7 +189,7 @@ def _made(day: DayOfRows, number: str) -> str:
     return f"{day.day}::bigint * {DAY_MS} + ({number})::bigint * {day.width_ms} / {day.rows + 1}"
 
 
-def _message(_number: str, made: str, key: str) -> str:
+def _message(made: str, key: str) -> str:
     """Returns an id that begins with its time, as a UUIDv7 does."""
     return f"lpad(to_hex({made}), 12, '0') || '7' || substr({key}, 1, 19)"
 
@@ -253,8 +254,3 @@ def _format(spelt: str) -> str:
 
 def _literal(spelt: str) -> str:
     return "'" + spelt.replace("'", "''") + "'"
-
-
-def hash_fits(hash_receiver: HashReceiver, channel: str, receiver: str, stored: bytes) -> bool:
-    """Returns whether a stored hash is the one by which the product finds the receiver."""
-    return bytes.fromhex(hash_receiver(channel, receiver)) == stored

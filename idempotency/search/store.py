@@ -208,7 +208,6 @@ class Search:
             with errors(), self._database.begin() as connection:
                 if self._database.is_postgres:
                     connection.execute(text(SEARCH_SESSION), {"timeout": str(TIMEOUT_MS)})
-                    _prepare_at_once(connection)
                 yield connection
         except Exception as exc:
             if isinstance(exc.__cause__, SqlTimeout):
@@ -351,13 +350,6 @@ class _Look:
 
 
 _ALL: Final = SearchSpan(0, 2**62)
-
-
-def _prepare_at_once(connection: Connection) -> None:
-    """Lets a statement's first execution keep its plan, where statements are prepared at all."""
-    driver = connection.connection.driver_connection
-    if driver is not None and driver.prepare_threshold is not None:
-        driver.prepare_threshold = 0
 
 
 def _of_key(connection: Connection, key: str, *, partitioned: bool) -> list[SearchRow]:

@@ -11,6 +11,7 @@ import pytest
 from psycopg import sql
 from sqlalchemy import text
 
+from backends.sql.database import Database
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.partitions import ensure_partitions, partition_name
 from idempotency.search.language import parse
@@ -144,12 +145,16 @@ def test_what_ended_unsent_reads_the_index_of_ends(full: SqlLedger) -> None:
         statement, values = ended_page("deliveries", terms, span(3), None)
         found = scans(full, statement, values)
         assert len(tables(found)) == 3
-        assert all("state_lane_updated_at" in name for _table, name in found), (line, found)
+        # The default partition is empty: which of its indexes is read is chance.
+        read = [index for table, index in found if table != "deliveries_default"]
+        assert all("state_lane_updated_at" in index for index in read), (line, found)
 
 
 @pytest.mark.stack
 @pytest.mark.usefixtures("services")
-def test_of_sixty_small_days_a_search_reads_its_own_by_index_and_none_whole(long: SqlLedger) -> None:
+def test_of_sixty_small_days_a_search_reads_its_own_by_index_and_none_whole(
+    long: SqlLedger,
+) -> None:
     whole = SearchSpan(TODAY * MS_PER_DAY, (TODAY + DAYS) * MS_PER_DAY, (TODAY, TODAY + DAYS - 1))
     for column, value in (
         ("message_id", "m"),
@@ -171,11 +176,13 @@ def test_of_sixty_small_days_a_search_reads_its_own_by_index_and_none_whole(long
 @pytest.mark.usefixtures("services")
 def test_a_search_keeps_its_plan_from_the_first_time_on(long: SqlLedger) -> None:
     """A plan over sixty days costs ten times its execution."""
-    search = Search(long.database, no_hash)
+    database = Database(long.database.url, pool_size=1, keeps_plans=True)
+    search = Search(database, no_hash)
     terms = parse("biz:b7 since:2026-12-01 until:2027-01-30", NOON)
     search.page(terms)
     with search._reading() as connection:
         plans = text("SELECT sum(generic_plans), sum(custom_plans) FROM pg_prepared_statements")
         generic, custom = connection.execute(plans).one()
+    database.close()
     assert generic > 0
     assert custom == 0
