@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -29,7 +30,7 @@ from backends.sql.database import Database
 from benchmarks.console_client import ConsoleProgram, console_on, watch
 from benchmarks.console_data import Shape, database_of, fill
 from benchmarks.console_load import CLIENTS, EVERY_S, AnswerTimes, ask_at_once
-from benchmarks.console_questions import Samples, asker, lines, read_samples
+from benchmarks.console_questions import Line, Samples, asker, lines, read_samples
 from benchmarks.console_sql import HASH_KEY, LANE_SHARES
 from benchmarks.ground import LANE, Servers, environment_for, preloaded
 from benchmarks.processes import Program
@@ -139,12 +140,9 @@ def _asked(
     with closing(_reads(url)) as reads:
         ask = asker(Search(reads, hasher(HASH_KEY)), samples)
         for name, line in lines().items():
-            yield name, lambda pick, line=line: ask(line(pick, samples))
+            yield name, partial(_ask, ask, line, samples)
             if "/search" in paths:
-                yield (
-                    f"{name}, by HTTP",
-                    lambda pick, line=line: console.get(f"/search?q={quote(line(pick, samples))}"),
-                )
+                yield f"{name}, by HTTP", partial(_ask, partial(_search, console), line, samples)
         yield (
             "timeline",
             lambda pick: stories.find(reads, pick.choice(samples.rows).delivery_key),
@@ -154,6 +152,14 @@ def _asked(
             "timeline, by HTTP",
             lambda pick: console.get(f"/deliveries/{pick.choice(samples.rows).delivery_key}"),
         )
+
+
+def _ask(ask: Callable[[str], object], line: Line, samples: Samples, pick: random.Random) -> object:
+    return ask(line(pick, samples))
+
+
+def _search(console: ConsoleProgram, line: str) -> bytes:
+    return console.get(f"/search?q={quote(line)}")
 
 
 def _reads(url: str) -> Database:

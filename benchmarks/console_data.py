@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any, Final
@@ -163,7 +163,7 @@ def fill_days(
     days: Sequence[DayOfRows],
     began: float,
     say: Callable[[str], None],
-    without: Container[str] = (),
+    without: frozenset[str] = frozenset(),
 ) -> None:
     """Makes the days' rows over two connections, without some columns and then without receipts."""
     done = 0

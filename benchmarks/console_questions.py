@@ -121,6 +121,7 @@ def lines() -> dict[str, Line]:
         "template": lambda pick, s: f"template:{_template(pick, s)} since:7d",
         "lane and state": _ended,
         "state of all lanes": lambda pick, _s: f"state:{pick.choice(_ENDS)} since:7d",
+        "in doubt": lambda _pick, _s: "state:UNKNOWN since:7d",
         "account": lambda pick, s: f"account:{pick.choice(s.rows).account}",
         "a rare account": lambda _pick, _s: "account:wecom-c",
         "error class": lambda pick, _s: f"error:{pick.choice(_ERRORS)} since:7d",

@@ -28,7 +28,9 @@ from idempotency.search.statements import (
     equal,
     filters,
     is_narrow,
+    is_opened,
     named,
+    opened,
     page,
 )
 from message.delivery import Origin
@@ -146,7 +148,8 @@ class Search:
             return self._of_name(look, after)
         indexed = list(self._indexed(terms))
         if not indexed:
-            return look.sliced(after, partitioned=self._days)
+            read = look.opened if is_opened(terms) else look.sliced
+            return read(after, partitioned=self._days)
         (column, value), *others = indexed
         look.others = others
         return look.named(column, value, after, partitioned=self._days)
@@ -276,6 +279,21 @@ class _Look:
                 some += self._read(table, rest, values, span, after)
             rows += sorted(some, key=_created, reverse=True)
             reached, length = since, length * _GROWTH
+            if self._spent(rows):
+                break
+        return self._page(rows, reached)
+
+    def opened(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
+        """Reads rows in open states over whole days, by their indexes; no open row leaves the ledger."""
+        terms, rows = self.terms, list[SearchRow]()
+        rest, values = filters(msgspec.structs.replace(terms, states=()))
+        reached = _end(terms, after)
+        for span in _chunks(terms.since, reached, partitioned=partitioned):
+            some: list[SearchRow] = []
+            for state in terms.states:
+                some += self._read("deliveries", [*opened(state), *rest], values, span, after)
+            rows += sorted(some, key=_created, reverse=True)
+            reached = span.since
             if self._spent(rows):
                 break
         return self._page(rows, reached)

@@ -15,7 +15,7 @@ from backends.sql.database import Database
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.partitions import ensure_partitions, partition_name
 from idempotency.search.language import parse
-from idempotency.search.statements import SearchSpan, ended_page, filters, named, page
+from idempotency.search.statements import SearchSpan, ended_page, filters, named, opened, page
 from idempotency.search.store import SEARCH_SESSION, TIMEOUT_MS, Search
 from idempotency.sql_ledger import SqlLedger
 from message.receiver_hash import no_hash
@@ -170,6 +170,21 @@ def test_of_sixty_small_days_a_search_reads_its_own_by_index_and_none_whole(
             found = scans(long, statement, values | more)
             assert len(tables(found)) == days, column
             assert all(column in index for _table, index in found), (column, found)
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("services")
+def test_open_states_are_read_by_their_own_indexes(full: SqlLedger) -> None:
+    for state, index in (
+        ("UNKNOWN", "lane_coalesce"),
+        ("RETRY", "lane"),
+        ("IN_FLIGHT", "owner_owner_epoch"),
+    ):
+        statement, values = page("deliveries", opened(state), span(), None)
+        found = scans(full, statement, values)
+        assert len(tables(found)) == 2
+        read = [name for table, name in found if table != "deliveries_default"]
+        assert all(index in name for name in read), (state, found)
 
 
 @pytest.mark.stack
