@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -26,6 +26,7 @@ from benchmarks.processes import Program
 PERSON: Final = "console-bench"
 _PASSWORD: Final = "the benchmark's own, long enough"
 _SECRET: Final = "the console benchmark's own secret"
+_REDIRECTS: Final = (http.client.FOUND, http.client.SEE_OTHER, http.client.TEMPORARY_REDIRECT)
 _STARTED_S: Final = 30.0
 _CONNECT_S: Final = 60.0
 _ASSET: Final = re.compile(r'(?:src|href)="(/static/[^"]+)"')
@@ -50,7 +51,8 @@ class ConsoleProgram:
         self._local = threading.local()
 
     def get(self, path: str) -> bytes:
-        """Returns the page as it is sent, gzipped. Each thread has a connection. Raises RuntimeError."""
+        """Returns the page as it is sent, gzipped; follows a redirect within the console. Each thread has a
+        connection. Raises RuntimeError."""
         connection = getattr(self._local, "connection", None)
         if connection is None:
             connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
@@ -58,6 +60,8 @@ class ConsoleProgram:
         connection.request("GET", path, headers={"cookie": self.cookie, "accept-encoding": "gzip"})
         answer = connection.getresponse()
         body: bytes = answer.read()
+        if answer.status in _REDIRECTS:
+            return self.get(answer.headers["location"])
         if answer.status != http.client.OK:
             raise RuntimeError(f"{path}: {answer.status}")
         return body
@@ -118,6 +122,8 @@ async def watch(
             return _count(connection) - before - 1, sum(heard) - events
     finally:
         opened.cancel()
+        with suppress(asyncio.CancelledError):
+            await opened
 
 
 async def _stream(console: ConsoleProgram, session: str, heard: list[int], number: int) -> None:
