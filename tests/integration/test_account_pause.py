@@ -43,7 +43,7 @@ def test_a_lane_whose_only_account_is_paused_holds_and_comes_back_without_a_burn
         pauses.pause(account, "", None, author="li", reason="test")
         await_(lambda: obeyed(ledger, account, paused=True), what="the worker obeys")
         one.send(notifications(20))
-        await_(lambda: waiting(ledger) == 20, what="its deliveries are read and wait")
+        await_(lambda: waiting(ledger) > 0, what="its deliveries are read and wait")
         assert [r for r in one.provider.records() if r.key in one.keys] == []
         assert worker.running, "it keeps its membership"
         pauses.resume(account, "", author="li", reason="mended")
