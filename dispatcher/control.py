@@ -66,6 +66,7 @@ class SnapshotSource:
     def __call__(self) -> str:
         """Returns the snapshot as text for the heartbeat row."""
         now, lag, partitions = self._monotonic(), self._source.lag, self._source.partitions
+        oldest = self._source.oldest_age
         seconds = max(now - self._counted_at, 1e-3)
         settled = {name: pool.settled_count for name, pool in self._pools.items()}
         lanes = {}
@@ -78,6 +79,7 @@ class SnapshotSource:
                 rate=round((settled[name] - self._counted.get(name, 0)) / seconds, _DIGITS),
                 open=self._open_breakers(name),
                 paused=pool.paused,
+                oldest=round(oldest.get(pool.lane, 0.0), _DIGITS),
             )
         self._counted_at, self._counted = now, settled
         return encoded(ProcessSnapshot(self._watch.number, lanes, accounts=self._accounts()))

@@ -50,6 +50,7 @@ from idempotency.fleet.controls import Controls
 from idempotency.ledger import Ledger, LedgerUnavailable, WorkerInfo
 from idempotency.outcomes.lanes import AnnouncedLanes
 from idempotency.prefilter import Prefilter
+from idempotency.sums.store import SumStore
 from message.delivery import Delivery
 from message.vocabulary import Lane, dead_letter_topic
 from policy.schema import Guarantee, Ordering, Policy
@@ -67,6 +68,7 @@ from sending.runtime.health import Health
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
+from sending.sum_writer import SumWriter
 from sending.template_renderer import rendered
 from tracing.events import Recorder
 from tracing.masks import hasher
@@ -94,6 +96,7 @@ class OpenedBackends(NamedTuple):
     alerts: AlertNotifier
     versions: VersionSource
     controls: Controls
+    sums: SumStore
     number: int
     """Number of the policy version in force at the start; 0: the file's policy."""
     protocol: kafka.GroupProtocol
@@ -192,6 +195,7 @@ def build(
         watch=watch,
         control=_control(core, pools, entries, lease, stop),
         snapshot=_snapshot(core, pools, entries, source, watch),
+        sums=SumWriter(core.metrics.sums, parts.sums, name),
         thread_group=ThreadGroup(),
         clock=core.clock,
     )

@@ -57,6 +57,8 @@ from idempotency.resend_jobs.freezing import JobFreezing
 from idempotency.resend_jobs.items import JobItems
 from idempotency.resend_jobs.store import ResendJobStore
 from idempotency.search.views import SavedViews
+from idempotency.sums.rollup import SumRollup
+from idempotency.sums.store import SumStore
 from idempotency.transactions import Clock
 from message.receiver_hash import HashReceiver, hasher
 
@@ -211,6 +213,14 @@ class SqlLedger:
     def account_pauses(self) -> AccountPauses:
         """Returns a person's pauses of accounts."""
         return AccountPauses(self.database, self._workers.clock)
+
+    def sums(self) -> SumStore:
+        """Returns the table of minute sums."""
+        return SumStore(self.database, self._workers.clock)
+
+    def sum_rollup(self) -> SumRollup:
+        """Returns the roll-up of the minute sums."""
+        return SumRollup(self.database, self._workers.clock)
 
     def duties(self) -> Duties:
         """Returns the duties that one process at a time may hold."""

@@ -66,6 +66,7 @@ from sending.runtime.health import Health
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
+from sending.sum_writer import SumUpkeep, SumWriter
 from sending.template_renderer import TemplateRejected, rendered
 from tracing import open_recorder
 from tracing.events import Recorder
@@ -179,6 +180,7 @@ def open_recovery(
         archiving=archiving,
         schedule=Activity(core.clock.monotonic),
         prompts=prompts,
+        sums=_sums(core),
         publishers=core.publishers,
         poll_s=settings.recovery.poll_s,
         stop=stop,
@@ -520,6 +522,14 @@ def _control(
         monotonic=core.clock.monotonic,
         hold=hold,
     )
+
+
+def _sums(core: _Core) -> SumWriter:
+    """Returns the writer of this recovery's sums; one recovery rolls up those of all processes."""
+    upkeep = SumUpkeep(
+        core.ledger.sum_rollup(), lambda duty, lease_ms: core.rows.hold(duty, core.name, lease_ms)
+    )
+    return SumWriter(core.metrics.sums, core.ledger.sums(), core.name, upkeep=upkeep)
 
 
 def _archiving(core: _Core) -> Archiving | None:

@@ -289,8 +289,9 @@ def _refused(refusal: str, *, as_json: bool) -> None:
 def _report(
     account: Account, channel: Channel, delivery: Delivery, trial: Trial, *, as_json: bool
 ) -> None:
+    from channels.probe.meaning import meaning
     from channels.probe.redaction import Masks
-    from hongyan.output.probe import advice, meaning, show, show_outcome
+    from hongyan.output.probe import advice, show, show_outcome
     from message.outcomes import Accepted
     from tracing.masks import mask
 

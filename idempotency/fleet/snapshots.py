@@ -30,6 +30,8 @@ class LaneSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """Accounts whose breaker is not closed."""
     paused: bool = False
     """Whether it obeys a pause."""
+    oldest: float = 0.0
+    """Age of the oldest record whose offset is not committed, seconds."""
 
     @property
     def idle(self) -> bool:

@@ -66,6 +66,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltWorker]:
             alerts=AlertNotifier(metrics.registry, 60.0),
             versions=Versions(ledger.database),
             controls=ledger.controls(),
+            sums=ledger.sums(),
             number=0,
             protocol="classic",
             stack=stack,
