@@ -6,7 +6,7 @@ Once the first is applied, the file alone changes nothing (docs/decisions/047-po
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from difflib import unified_diff
 from typing import Any, Final
@@ -94,10 +94,18 @@ class Versions:
         with self._database.begin() as connection:
             return [Version(*row) for row in connection.execute(_HISTORY, {"limit": limit})]
 
-    def add(self, content: str, author: str, *, base: int, before: str) -> Version:
+    def add(
+        self,
+        content: str,
+        author: str,
+        *,
+        base: int,
+        before: str,
+        record: Callable[[Connection, Version], object] | None = None,
+    ) -> Version:
         """Puts a text in force, after the version numbered `base` (0: none) whose text is `before`.
 
-        Raises Overtaken if `base` is no longer the newest.
+        `record` writes in the same transaction. Raises Overtaken if `base` is no longer the newest.
         """
         number = base + 1
         name = f"v{number}:{digest(content.encode())}"
@@ -115,6 +123,8 @@ class Versions:
             values = msgspec.structs.asdict(version) | {"base": base}
             if not connection.execute(_ADD, values).rowcount:
                 raise Overtaken(overtaken(self._newest(connection), base))
+            if record is not None:
+                record(connection, version)
         return version
 
     def keep(self, version: str, content: str) -> None:
