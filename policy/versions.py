@@ -22,7 +22,7 @@ _NEWER: Final = text(f"""
 SELECT {_COLUMNS} FROM policy_versions WHERE number > :known ORDER BY number DESC LIMIT 1""")  # noqa: S608
 _ONE: Final = text(f"SELECT {_COLUMNS} FROM policy_versions WHERE number = :number")  # noqa: S608
 _HISTORY: Final = text(f"""
-SELECT {_COLUMNS} FROM policy_versions ORDER BY number DESC LIMIT :limit""")  # noqa: S608
+SELECT {_COLUMNS} FROM policy_versions WHERE number < :before ORDER BY number DESC LIMIT :limit""")  # noqa: S608
 _ADD: Final = text("""
 INSERT INTO policy_versions (number, name, author, at, text, diff)
 SELECT :number, :name, :author, :at, :text, :diff
@@ -37,6 +37,7 @@ SELECT version, text FROM policy_texts WHERE version IN :versions""").bindparams
     bindparam("versions", expanding=True)
 )
 _MS: Final = 1_000
+_BEYOND: Final = (1 << 31) - 1
 _NOW: Final = text("SELECT hongyan_now()")
 
 
@@ -57,6 +58,12 @@ class Version(msgspec.Struct, frozen=True):
     text: str
     diff: str
     """Against the version before; for the first one, against the file in force until then."""
+
+
+def difference(before: str, after: str, old: str, new: str) -> str:
+    """Returns the changes from one text to another, in unified form under these names."""
+    lines = (text.splitlines(keepends=True) for text in (before, after))
+    return "".join(unified_diff(*lines, old, new))
 
 
 def overtaken(newest: Version | None, expected: int) -> str:
@@ -89,10 +96,11 @@ class Versions:
         """Returns the version of that number; None if there is none."""
         return self._one(_ONE, number=number)
 
-    def history(self, limit: int) -> list[Version]:
-        """Returns up to `limit` versions, the newest first."""
+    def history(self, limit: int, before: int | None = None) -> list[Version]:
+        """Returns up to `limit` versions, the newest first; only those before a number, if one is given."""
+        asked = {"limit": limit, "before": before or _BEYOND}
         with self._database.begin() as connection:
-            return [Version(*row) for row in connection.execute(_HISTORY, {"limit": limit})]
+            return [Version(*row) for row in connection.execute(_HISTORY, asked)]
 
     def add(
         self,
@@ -109,14 +117,7 @@ class Versions:
         """
         number = base + 1
         name = f"v{number}:{digest(content.encode())}"
-        diff = "".join(
-            unified_diff(
-                before.splitlines(keepends=True),
-                content.splitlines(keepends=True),
-                f"v{base}" if base else "file",
-                f"v{number}",
-            )
-        )
+        diff = difference(before, content, f"v{base}" if base else "file", f"v{number}")
         with self._database.begin() as connection:
             now = self._now_ms(connection)
             version = Version(number, name, author, now, content, diff)

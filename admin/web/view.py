@@ -46,6 +46,7 @@ def environment() -> Environment:
     )
     made.globals |= {"asset": asset, "languages": LANGUAGES, "Role": Role, "query": query}
     made.filters |= {"utc": utc, "iso": iso, "count": count, "span": span}
+    made.filters["changed_lines"] = changed_lines
     return made
 
 
@@ -87,6 +88,13 @@ def span(ms: int | None) -> str:
             found.append(f"{rest // seconds}{unit}")
             rest %= seconds
     return " ".join(found[:2])
+
+
+def changed_lines(diff: str) -> str:
+    """Returns the counts of added and removed lines of a unified difference, as `+3 −1`."""
+    lines = diff.splitlines()[2:]
+    added = sum(line.startswith("+") for line in lines)
+    return f"+{added} −{sum(line.startswith('-') for line in lines)}"
 
 
 def query(**fields: object) -> str:

@@ -16,6 +16,8 @@ SAMPLES = {
     "name": "overview",
     "rest": "nothing",
     "file_path": "console.css",
+    "lane": "sms.notice",
+    "number": "1",
 }
 """A value for each parameter of a path. A new parameter without one fails here."""
 PUBLIC = {"/login", "/healthz", "/readyz", "/static/{file_path:path}"}
