@@ -59,12 +59,12 @@ def delivery_of(
     """Returns the delivery, as intake would make it. Raises EnvelopeError, TemplateError."""
     from channels.template_support import TEMPLATE_SUPPORT
     from hongyan.enqueue import prepared, typed
+    from hongyan.template_source import templates_now
     from message.delivery import deliveries_of
     from policy.schema import DEFAULTS_BY_KIND
-    from policy.templates.loading import load_for
 
     now_ms = time.time_ns() // 1_000_000
-    templates = load_for(settings, TEMPLATE_SUPPORT)
+    templates = templates_now(settings, TEMPLATE_SUPPORT)
     whole = {"channel": channel, "kind": "notice", "receivers": [to], "account": account.name}
     ready = prepared(typed({**whole, **fields}, templates), now_ms)
     expires_at = now_ms + DEFAULTS_BY_KIND["notice"].lifetime_ms(None)

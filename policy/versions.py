@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from difflib import unified_diff
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from sqlalchemy import Connection, bindparam, text
@@ -62,18 +62,35 @@ class Version(msgspec.Struct, frozen=True):
 
 def difference(before: str, after: str, old: str, new: str) -> str:
     """Returns the changes from one text to another, in unified form under these names."""
-    lines = (text.splitlines(keepends=True) for text in (before, after))
-    return "".join(unified_diff(*lines, old, new))
+    lines = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    return "".join(unified_diff(lines[0], lines[1], old, new))
 
 
-def overtaken(newest: Version | None, expected: int) -> str:
-    """Returns the error text for a version `expected` (0: none) that is not the newest."""
-    wanted = f"v{expected}" if expected else "no applied version"
+class AppliedVersion(Protocol):
+    """An applied policy, or applied templates."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def author(self) -> str: ...
+    @property
+    def at(self) -> int: ...
+
+
+def overtaken(newest: AppliedVersion | None, expected: int, what: str = "policy") -> str:
+    """Returns the error text for a version `expected` (0: none) that is not the newest; `what` is `policy`
+    or `templates`."""
+    wanted = (
+        f"{what[0] if what != 'policy' else 'v'}{expected}" if expected else "no applied version"
+    )
     if newest is None:
-        return f"{wanted} is expected, but no policy was ever applied: look at the file's, and apply again"
+        none = "no policy was" if what == "policy" else f"no {what} were"
+        return f"{wanted} is expected, but {none} ever applied: look at the file's, and apply again"
     at = datetime.fromtimestamp(newest.at / _MS, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     return (
-        f"{wanted} is expected, but {newest.author} applied {newest.name} at {at}: see `hongyan policy"
+        f"{wanted} is expected, but {newest.author} applied {newest.name} at {at}: see `hongyan {what}"
         f" history {newest.number}`, take its change over, and apply again"
     )
 
