@@ -138,7 +138,7 @@ def _shown(view: View, template: DeclaredTemplate, texts: Mapping[str, str]) -> 
     return view.page(
         "templates/one.html",
         status=422 if problem else 200,
-        template=template,
+        declared=template,
         texts=texts,
         previews=previews,
         problem=problem,
