@@ -9,6 +9,7 @@ from admin.access import Role
 from admin.pages.archive import archive_of
 from admin.parts import ConsoleParts
 from idempotency.archive.contract import date_of
+from message.states import Event
 from tests.idempotency.making import claimed, delivery, settle
 
 _MS_PER_DAY = 86_400_000
@@ -30,7 +31,7 @@ def test_an_open_day_stays_and_says_why(
     (first,) = claimed(parts.ledger, delivery(id="m1"))
     (second,) = claimed(parts.ledger, delivery(id="m2"))
     claimed(parts.ledger, delivery(id="m3"))
-    settle(parts.ledger, second)
+    settle(parts.ledger, second, Event.REJECTED)
     today = parts.wall_ms() // _MS_PER_DAY
     aged(parts, first.key, today - 200)
     aged(parts, second.key, today - 201)
@@ -56,7 +57,7 @@ def test_a_day_that_left_is_listed_with_its_place(
     parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
 ) -> None:
     (first,) = claimed(parts.ledger, delivery(id="m1"))
-    settle(parts.ledger, first)
+    settle(parts.ledger, first, Event.REJECTED)
     day = parts.wall_ms() // _MS_PER_DAY - 200
     aged(parts, first.key, day)
     left = archive_of(parts).archive(day)

@@ -6,6 +6,7 @@ from html import unescape
 from typing import Any
 
 from admin.access import Role
+from admin.audit.journal import AuditFilter
 from admin.parts import ConsoleParts
 from policy.versions import Version, Versions
 
@@ -63,10 +64,7 @@ def test_a_draft_shows_its_effects_and_is_applied_with_its_row_in_the_audit(
     assert answer.status_code == 303
     assert newest(parts).text == wanted
     assert newest(parts).author == "lin"
-    row = parts.people and parts.journal.check()
-    assert row.faults == ()
-    from admin.audit.journal import AuditFilter
-
+    assert parts.journal.check().faults == ()
     last = parts.journal.page(AuditFilter(action="policy.apply"), 5)
     assert [(r.person, r.subject, r.reason) for r in last] == [
         ("lin", newest(parts).name, "more mail")
@@ -185,6 +183,20 @@ def test_a_form_takes_a_field_out(
     text = draft_text(page.text)
     assert "threads = 12" not in text
     assert "threads = 20" in text
+
+
+def test_a_form_with_what_is_no_value_is_refused(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    applied(parts)
+    one = signed_in(browser, user)
+    for value in ("many", "1\nqueue = 2", "["):
+        page = one.post("/policy/table", name="defaults", base="1", field_threads=value)
+        assert page.status_code == 422
+        assert "is no value" in page.text
+    page = one.post("/policy/table", name="defaults", base="1", field_threads="100000")
+    assert page.status_code == 422
+    assert draft_text(page.text).count("100000") == 1
 
 
 def test_a_form_over_an_older_version_is_refused(

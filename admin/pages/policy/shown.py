@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from litestar import get
 from litestar.params import FromPath, FromQuery
 
 from admin.access import Person, Role, needs
 from admin.pages.policy.draft import FILE, policy_now
-from admin.pages.policy.tables import tables_in, written
+from admin.pages.policy.tables import tables_in, value_in, written
 from admin.web.errors import Missing
 from admin.web.given import GivenParts, GivenPerson, GivenView
 from admin.web.paging import keys_of, page_of
@@ -113,13 +112,10 @@ def _origins(now: ActivePolicy) -> Mapping[str, Mapping[str, Sequence[str]]]:
 
 
 def _values(policy: LanePolicy, places: Mapping[str, Sequence[str]]) -> list[LaneValue]:
-    content = msgspec.to_builtins(policy)
-    found = []
-    for field in policy_fields():
-        table, name = field.table, field.key.rpartition(".")[2]
-        value = (content[table] if table else content)[name]
-        found.append(LaneValue(field, written(value), _origin(field.key, places)))
-    return found
+    return [
+        LaneValue(field, written(value_in(policy, field)), _origin(field.key, places))
+        for field in policy_fields()
+    ]
 
 
 def _origin(key: str, places: Mapping[str, Sequence[str]]) -> str:

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from litestar import get, post
 from litestar.params import FromQuery
 
@@ -17,7 +18,8 @@ from admin.web.errors import Missing
 from admin.web.forms import Conflict, WrongForm
 from admin.web.given import GivenForm, GivenParts, GivenView
 from admin.web.view import Page
-from message.vocabulary import KINDS, LANES
+from message.vocabulary import KINDS, LANES, lane_named
+from policy.schema import LanePolicy
 from policy.schema_fields import PolicyField, policy_fields
 
 _TRUTH: Final = {"true": True, "false": False}
@@ -29,6 +31,8 @@ class FormField(NamedTuple):
     field: PolicyField
     value: str
     """As the table has it; empty: the table does not set it."""
+    effective: str = ""
+    """As the lane has it, for the table of one lane; empty: unknown."""
 
 
 @get("/policy/table", opt=needs(Role.POLICY_ADMIN), sync_to_thread=True)
@@ -36,7 +40,16 @@ def table_page(view: GivenView, parts: GivenParts, name: FromQuery[str] = "defau
     """The form of one table. Raises Missing."""
     now = policy_now(parts)
     own = own_values(now.text, path_of(name))
-    fields = [FormField(field, written(own.get(field.key))) for field in policy_fields()]
+    lane = lane_named(name.removeprefix("lanes."))
+    policy = now.policy.of(lane) if lane is not None else None
+    fields = [
+        FormField(
+            field,
+            written(own.get(field.key)),
+            written(value_in(policy, field)) if policy is not None else "",
+        )
+        for field in policy_fields()
+    ]
     return view.page(
         "policy/table.html", name=name, fields=fields, base=now.number, tables=tables_in(now.text)
     )
@@ -62,6 +75,12 @@ def check_table(view: GivenView, parts: GivenParts, form: GivenForm) -> Page:
     except NotEditable:
         return editor(view, now.text, base)
     return checked(view, parts, text, base)
+
+
+def value_in(policy: LanePolicy, field: PolicyField) -> Any:
+    """Returns the value of a lane's field."""
+    content = msgspec.to_builtins(policy)
+    return (content[field.table] if field.table else content)[field.key.rpartition(".")[2]]
 
 
 def path_of(name: str) -> Sequence[str]:
@@ -114,7 +133,7 @@ def value_of(field: PolicyField, sent: str) -> Any:
     except tomllib.TOMLDecodeError:
         content = {}
     if content.keys() != {"value"}:
-        raise WrongForm("policy.no_value", f"field_{field.key}", key=field.key, value=sent[:100])
+        raise WrongForm("policy.no_value", f"field_{field.key}", name=field.key, value=sent[:100])
     return content["value"]
 
 
