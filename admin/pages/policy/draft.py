@@ -121,14 +121,22 @@ def foreign_lanes(person: Person, planned: PolicyPlan) -> list[str]:
     return [one.name for one in planned.lanes if not person.may(Role.POLICY_ADMIN, one.name)]
 
 
-def editor(view: View, content: str, base: int, *, problems: Sequence[Problem] = ()) -> Page:
-    """Returns the editor of a whole text."""
+def editor(
+    view: View,
+    content: str,
+    base: int,
+    *,
+    problems: Sequence[Problem] = (),
+    note: str = "",
+) -> Page:
+    """Returns the editor of a whole text; `note` is a sentence above it."""
     return view.page(
         "policy/edit.html",
         status=422 if problems else 200,
         text=content,
         base=base,
         problems=problems,
+        note=note,
         lines=content.splitlines(),
     )
 

@@ -73,7 +73,9 @@ def check_table(view: GivenView, parts: GivenParts, form: GivenForm) -> Page:
     try:
         text = edited(now.text, path, changed)
     except NotEditable:
-        return editor(view, now.text, base)
+        return editor(
+            view, now.text, base, note=view.text("policy.not_editable", name=form.text("name"))
+        )
     return checked(view, parts, text, base)
 
 

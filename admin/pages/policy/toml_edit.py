@@ -47,7 +47,7 @@ def edited(text: str, path: TablePath, values: Mapping[str, Any]) -> str:
         for key, value in values.items():
             _set(table, key, value)
         made = tomlkit.dumps(document)
-        fits = tomllib.loads(made) == wanted
+        fits = _without_empty(tomllib.loads(made)) == _without_empty(wanted)
     except (TOMLKitError, ValueError, TypeError, AttributeError) as exc:
         raise NotEditable(str(exc)) from exc
     if not fits:
@@ -67,6 +67,15 @@ def _set(table: Any, key: str, value: Any) -> None:
     if inner and inner not in table:
         table[inner] = tomlkit.inline_table()
     (table[inner] if inner else table)[name] = value
+
+
+def _without_empty(table: dict[str, Any]) -> dict[str, Any]:
+    """Returns the table without tables that set nothing."""
+    kept = {
+        key: _without_empty(value) if isinstance(value, dict) else value
+        for key, value in table.items()
+    }
+    return {key: value for key, value in kept.items() if value != {}}
 
 
 def _wanted(data: dict[str, Any], path: TablePath, values: Mapping[str, Any]) -> dict[str, Any]:
