@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from admin.access import Role
 from admin.parts import open_parts
 from admin.process import run_console
-from backends.settings import ConsoleSettings, DatabaseSettings, Settings
+from backends.settings import ConsoleSettings, DatabaseSettings, KafkaSettings, Settings
 from deploy.local.errors import MissingPrograms
 from deploy.local.system import need
 from idempotency.sql_ledger import upgrade
@@ -26,15 +26,24 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 
 
 @pytest.fixture(scope="session")
-def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a console with the user `lin`, who has every role."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def console_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """The settings of the console: a ledger of its own, and no Kafka."""
     url = f"sqlite:///{tmp_path_factory.mktemp('console') / 'hongyan.db'}"
     settings = Settings(
-        database=DatabaseSettings(url=url), console=ConsoleSettings(health_address="127.0.0.1:0")
+        database=DatabaseSettings(url=url),
+        console=ConsoleSettings(health_address="127.0.0.1:0"),
+        kafka=KafkaSettings(bootstrap="127.0.0.1:9"),
     )
     upgrade(settings)
+    return settings
+
+
+@pytest.fixture(scope="session")
+def console(console_settings: Settings) -> Iterator[str]:
+    """The address of a console with the user `lin`, who has every role."""
+    settings = console_settings
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     with ExitStack() as stack:
         parts = open_parts(settings, stack)
         with parts.databases.primary.begin() as connection:
