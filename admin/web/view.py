@@ -22,6 +22,7 @@ from admin.web import cookies
 from admin.web.csrf import csrf_token
 from admin.web.headers import NONCE
 from admin.web.languages import LANGUAGES, Texts, language_of, texts_of
+from admin.web.marks import visible
 from admin.web.navigation import Entry, entries_for
 
 AnyRequest = Request[Any, Any, Any]
@@ -45,7 +46,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.globals |= {"asset": asset, "languages": LANGUAGES, "Role": Role, "query": query}
-    made.filters |= {"utc": utc, "iso": iso, "count": count, "span": span}
+    made.filters |= {"utc": utc, "iso": iso, "count": count, "span": span, "visible": visible}
     return made
 
 

@@ -27,12 +27,12 @@ _NEWEST_FIRST: Final = "at DESC, origin DESC"
 _OLDEST_FIRST: Final = "at, origin"
 _ONE: Final = text(f"SELECT {_COLUMNS} FROM dead_letters WHERE origin = :origin")  # noqa: S608 - ours
 _REASONS: Final = text("""
-WITH RECURSIVE some (reason) AS (
+WITH RECURSIVE steps (reason) AS (
     SELECT min(reason) FROM dead_letters
     UNION ALL
-    SELECT (SELECT min(l.reason) FROM dead_letters AS l WHERE l.reason > some.reason)
-      FROM some WHERE some.reason IS NOT NULL)
-SELECT reason FROM some WHERE reason IS NOT NULL LIMIT 100""")
+    SELECT (SELECT min(l.reason) FROM dead_letters AS l WHERE l.reason > steps.reason)
+      FROM steps WHERE steps.reason IS NOT NULL)
+SELECT reason FROM steps WHERE reason IS NOT NULL LIMIT 100""")
 _LAG: Final = text("""
 SELECT coalesce(sum(CASE WHEN end_offset > next_offset THEN end_offset - next_offset ELSE 0 END), 0),
        coalesce(min(seen_at), 0)

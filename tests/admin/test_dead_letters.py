@@ -15,8 +15,9 @@ from sqlalchemy import text
 from admin.access import Role
 from admin.app import create_app
 from admin.audit.journal import AuditFilter
-from admin.pages.dead.rendering import shown_value, visible
+from admin.pages.dead.rendering import shown_value
 from admin.parts import ConsoleParts
+from admin.web.marks import visible
 from backends.kafka.clients import producer
 from backends.kafka.topic_reader import read_topic
 from backends.settings import KafkaSettings

@@ -5,11 +5,11 @@ Receivers are masked and values of contents hidden, unless the letter is reveale
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
 
 import msgspec
 
+from admin.web.marks import visible
 from sending.dead_letters.reader import DeadLetter, masked_fields
 from tracing.masks import impersonal
 
@@ -17,10 +17,6 @@ SHOWN: Final = 64 << 10
 """Characters of a value that are shown."""
 _SHOWN_HEADER: Final = 500
 _SHOWN_HEADERS: Final = 100
-_UNSEEN: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]"
-)
-"""Controls, and marks that turn or hide text."""
 
 
 class ShownValue(NamedTuple):
@@ -76,11 +72,6 @@ def shown_value(letter: DeadLetter, *, revealed: bool) -> ShownValue:
     return ShownValue(
         shown, len(value), json is not None, max(len(text) - SHOWN, 0), letter.value is None
     )
-
-
-def visible(text: str) -> str:
-    """Returns the text with a code point's number in place of each control and unseen mark."""
-    return _UNSEEN.sub(lambda found: f"⟦U+{ord(found[0]):04X}⟧", text)
 
 
 def _json(letter: DeadLetter, revealed: bool) -> str | None:
