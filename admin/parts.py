@@ -11,16 +11,24 @@ from typing import Final
 from admin.action_desk import ActionDesk
 from admin.audit.journal import Journal
 from admin.live.board import LiveBoard
+from admin.oidc.logins import OidcLogins
+from admin.oidc.members import OidcMembers
+from admin.oidc.provider import OidcProvider
+from admin.oidc.settings import oidc_settings
 from admin.people.login_limits import LoginLimits
 from admin.people.sessions import SessionLimits, Sessions
 from admin.people.users import Users
 from backends.settings import Settings, SettingsError
 from backends.sql.database import Database, database_url
+from channels.json_fetch import JsonFetch
+from channels.transports import TransportRouter
 from idempotency.sql_ledger import SqlLedger, clock_of, open_ledger
 from idempotency.transactions import Clock
 
 READ_STATEMENT_MS: Final = 2_000
 """Longest time of a statement of a page."""
+_OIDC_S: Final = 5.0
+"""Longest time of one request to the OIDC provider."""
 _POOL: Final = 8
 _SHORTEST_SECRET: Final = 32
 
@@ -47,6 +55,15 @@ class PeopleParts:
 
 
 @dataclass(frozen=True, slots=True)
+class OidcParts:
+    """Sign-in at the provider of the configuration."""
+
+    provider: OidcProvider
+    logins: OidcLogins
+    members: OidcMembers
+
+
+@dataclass(frozen=True, slots=True)
 class ConsoleParts:
     """Everything that a page may use. Redis and Kafka are opened by the page that needs them."""
 
@@ -58,6 +75,8 @@ class ConsoleParts:
     journal: Journal
     desk: ActionDesk
     """For actions on deliveries; opened by the first of them."""
+    oidc: OidcParts | None = None
+    """None: no provider is configured."""
     boards: Mapping[str, LiveBoard] = field(default_factory=dict)
     wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
@@ -83,8 +102,29 @@ def open_parts(settings: Settings, stack: ExitStack) -> ConsoleParts:
         LoginLimits(primary, clock),
     )
     journal = Journal(primary, clock, settings.console.secret)
+    oidc = _oidc(settings, databases, people, journal, stack)
     desk = ActionDesk(settings, ledger, stack)
-    return ConsoleParts(settings, ledger, databases, people, journal, desk)
+    return ConsoleParts(settings, ledger, databases, people, journal, desk, oidc)
+
+
+def _oidc(
+    settings: Settings,
+    databases: Databases,
+    people: PeopleParts,
+    journal: Journal,
+    stack: ExitStack,
+) -> OidcParts | None:
+    found = oidc_settings(settings.console)
+    if found is None:
+        return None
+    sender = TransportRouter()
+    stack.callback(sender.close)
+    fetch = JsonFetch(sender, timeout_s=_OIDC_S, ca_file=found.ca_file)
+    return OidcParts(
+        OidcProvider(found, fetch),
+        OidcLogins(databases.primary, databases.clock),
+        OidcMembers(found, people.users, journal),
+    )
 
 
 def _check(settings: Settings) -> None:

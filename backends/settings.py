@@ -22,6 +22,7 @@ from backends.settings_reader import SettingsReader
 DEFAULT_FILE: Final = "hongyan.toml"
 _LITERAL: Final = (
     ("alerts", "secret"),
+    ("console", "oidc_client_secret"),
     ("console", "secret"),
     ("database", "payload_key"),
     ("outcomes", "hash_key"),
@@ -213,6 +214,20 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Time without a request after which a session ends."""
     session_s: Annotated[float, msgspec.Meta(ge=60, le=2_592_000)] = 43_200.0
     """Time after which a session ends in any case."""
+    oidc_issuer: str = ""
+    """An OpenID Connect provider at which people sign in, as https://id.example.com; empty: none."""
+    oidc_client_id: str = ""
+    """The console's id at the provider."""
+    oidc_client_secret: str = ""
+    """The console's secret at the provider; empty: a public client."""
+    oidc_name: str = ""
+    """The provider's name on the login page; empty: its host."""
+    oidc_roles_claim: str = ""
+    """Claim of the ID token that gives roles, such as `groups`; empty: only users whom an admin added."""
+    oidc_roles: dict[str, str] = {}
+    """Roles by the claim's values, such as sre = "operator:sms.* viewer"."""
+    oidc_ca_file: str = ""
+    """A PEM file of authorities to trust beside the public ones."""
     proxies: list[str] = []
     """Addresses of proxies whose X-Forwarded-For is believed."""
     health_address: str = "127.0.0.1:9482"

@@ -150,7 +150,7 @@ def _fields(line: bytes) -> dict[str, Any]:
 
 
 OnAccepted = Callable[[Notification, kafka.Message], None]
-"""Gets an acknowledged notification and its record (hongyan/submission/accepted_trace.py)."""
+"""Gets an acknowledged notification and its record (sending/accepted_trace.py)."""
 
 
 class NotificationSender:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hongyan.terminal import err, out
 
 if TYPE_CHECKING:
-    from dispatcher.dead_letters.reader import DeadLetter
-    from dispatcher.dead_letters.replay import ReplayResult
+    from sending.dead_letters.reader import DeadLetter
+    from sending.dead_letters.replay import ReplayResult
 
-BATCH: Final = 100
-"""Letters that are held, put on record and produced together; each may have 1 MiB."""
 _SHOWN: Final = 50
 """Letters shown to people; programs get all."""
-_BATCH_BYTES: Final = 32 << 20
+_SAID_EVERY: Final = 100
+"""Letters between two lines of progress."""
 _HEADING: Final = '{"letters": ['
 
 
@@ -45,6 +44,8 @@ class ReplayRun:
 
     def through(self, letters: Iterable[DeadLetter]) -> None:
         """Sends the letters, or shows the plan. A failure before the first letter prints no result."""
+        from sending.dead_letters.batches import batches
+
         for batch in batches(letters):
             self.matched += len(batch)
             for one in self._done(batch):
@@ -58,7 +59,7 @@ class ReplayRun:
 
     def _done(self, batch: Sequence[DeadLetter]) -> list[ReplayResult]:
         """Returns the results of a batch; counts letters beyond the limit in `left` instead."""
-        from dispatcher.dead_letters.replay import ReplayStatus
+        from sending.dead_letters.replay import ReplayStatus
 
         planned = self._plan(batch)
         going = [one.letter for one in planned if one.fate is ReplayStatus.WOULD]
@@ -88,7 +89,7 @@ class ReplayRun:
         elif number < _SHOWN:
             line = f"{one.fate:<16} {one.letter.origin} → {one.target} {one.why}"
             out().print(line.rstrip(), markup=False)
-        elif number % BATCH == 0 and sys.stderr.isatty():
+        elif number % _SAID_EVERY == 0 and sys.stderr.isatty():
             err().print(f"{number:,} …")
 
     def _say_sums(self) -> None:
@@ -97,17 +98,3 @@ class ReplayRun:
         out().print(f"{self.matched:,} match: {', '.join(sums)}" if sums else "no letter matches")
         if self._send is None:
             err().print("nothing was sent: this was a dry run; give --yes")
-
-
-def batches(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    """Yields batches in topic order, each sorted by age; an origin occurs once in a batch."""
-    batch: dict[str, DeadLetter] = {}
-    size = 0
-    for letter in letters:
-        batch[letter.origin or letter.place] = letter
-        size += len(letter.value or b"")
-        if len(batch) == BATCH or size >= _BATCH_BYTES:
-            yield sorted(batch.values(), key=lambda one: (one.at, one.place))
-            batch, size = {}, 0
-    if batch:
-        yield sorted(batch.values(), key=lambda one: (one.at, one.place))

@@ -16,6 +16,9 @@ ON CONFLICT (origin) DO UPDATE
    SET target = excluded.target, begun_at = excluded.begun_at, sent_at = NULL
  WHERE :again""")
 _SENT = text("UPDATE dead_replays SET sent_at = :now WHERE origin = :origin")
+_INDEXED = text("""
+UPDATE dead_letters SET state = 'REPLAYED', ended_at = :now, ended_by = '', why = NULL
+ WHERE origin = :origin AND state <> 'REPLAYED'""")
 _TAKE_BACK = text("DELETE FROM dead_replays WHERE origin = :origin AND sent_at IS NULL")
 _KNOWN: Final = "SELECT origin, target, begun_at, sent_at FROM dead_replays WHERE origin IN ({})"
 
@@ -48,6 +51,7 @@ class Replays(LedgerPart):
         with self._begin() as (connection, now):
             for origin in sorted(sent):
                 connection.execute(_SENT, {"origin": origin, "now": now})
+                connection.execute(_INDEXED, {"origin": origin, "now": now})
             for origin in sorted(not_sent):
                 connection.execute(_TAKE_BACK, {"origin": origin})
 

@@ -29,6 +29,8 @@ from idempotency.claims.postgres import PostgresBatches
 from idempotency.claims.sqlite import SqliteBatches
 from idempotency.claims.store import ClaimStore
 from idempotency.dead_letter_replays import Replays
+from idempotency.dead_letters.browsing import LetterBrowser
+from idempotency.dead_letters.index import LetterIndex
 from idempotency.error_mapping import OUTDATED, connected, errors
 from idempotency.fleet.account_pauses import AccountPauses
 from idempotency.fleet.controls import Controls
@@ -181,6 +183,14 @@ class SqlLedger:
     def replays(self) -> Replays:
         """Returns the record of dead letters that were sent again."""
         return Replays(self.database, self._workers.clock)
+
+    def letter_index(self) -> LetterIndex:
+        """Returns the index of dead letters, for the process that fills it."""
+        return LetterIndex(self.database, self._workers.clock)
+
+    def letters(self) -> LetterBrowser:
+        """Returns the index of dead letters, for a person."""
+        return LetterBrowser(self.database, self._workers.clock)
 
     def findings(self) -> LostFindings:
         """Returns the lost deliveries that a Spark job found."""

@@ -26,6 +26,7 @@ from policy.watcher import PolicyWatcher
 from recovery.activity import Activity
 from recovery.archive_job import Archiving
 from recovery.control import RecoverySnapshotSource
+from recovery.dead_letters.indexer import DeadLetterIndexer
 from recovery.group_lag import GroupLagMonitor
 from recovery.lost.job import LostDeliveries
 from recovery.outcomes.publisher import OutcomePublisher
@@ -75,6 +76,7 @@ class RecoveryParts(NamedTuple):
     report: RecoveryTelemetry
     lines: LineWatch
     group_lag: GroupLagMonitor
+    dead_letters: DeadLetterIndexer
     clock: Clock
     thread_group: ThreadGroup
     finished: SimpleQueue[RetryWork | None]
@@ -227,6 +229,7 @@ class Recovery:
         self._parts.thread_group.start("lines", self._parts.lines.run)
         self._parts.thread_group.start("sums", self._parts.sums.run)
         self._parts.thread_group.start("group-lag", self._parts.group_lag.run)
+        self._parts.thread_group.start("dead-letters", self._parts.dead_letters.run)
         for publisher in self._parts.publishers:
             self._parts.thread_group.start(publisher.duty, publisher.run)
 
@@ -240,6 +243,7 @@ class Recovery:
         parts.control.stop()
         parts.lines.stop()
         parts.group_lag.stop()
+        parts.dead_letters.stop()
         parts.prompts.stop()
         parts.lease.draining()
         for callers in self._callers:

@@ -35,6 +35,7 @@ from recovery.activity import Activity, Sending
 from recovery.alerts import Alerts
 from recovery.archive_job import Archiving
 from recovery.control import PausedRetries, RecoverySnapshotSource
+from recovery.dead_letters.indexer import DeadLetterIndexer
 from recovery.group_lag import GroupLagMonitor
 from recovery.lost.factory import LostSurroundings, open_lost
 from recovery.lost.job import LostDeliveries
@@ -171,6 +172,7 @@ def open_recovery(
         report=core.report,
         lines=_line_watch(core, routes, settler, prompts),
         group_lag=_group_lag(core),
+        dead_letters=_dead_letters(core),
         clock=core.clock,
         thread_group=ThreadGroup(),
         finished=core.finished,
@@ -504,6 +506,16 @@ def _resend_jobs(core: _Core) -> ResendJobParts:
         surroundings,
         hold=lambda duty, lease_ms: core.rows.hold(duty, core.name, lease_ms),
         stopping=core.stop.is_set,
+    )
+
+
+def _dead_letters(core: _Core) -> DeadLetterIndexer:
+    return DeadLetterIndexer(
+        core.settings.kafka,
+        core.ledger.letter_index(),
+        hold=lambda duty, lease_ms: core.rows.hold(duty, core.name, lease_ms),
+        drop=lambda duty: core.rows.drop(duty, core.name),
+        monotonic=core.clock.monotonic,
     )
 
 

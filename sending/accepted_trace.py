@@ -5,15 +5,20 @@ Without them nobody could name a notification that Kafka removed before anybody 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
+from backends.settings import Settings
 from message.envelope import EnvelopeError, Notification, decode
 from message.keys import delivery_key, normalise_receiver
+from tracing import open_recorder
 from tracing.events import Recorder, Stage, TraceEvent
-from tracing.masks import HashReceiver, mask, no_hash, template_of
+from tracing.masks import HashReceiver, hasher, mask, no_hash, template_of
 
 _ID: Final = "hongyan-id"
 
@@ -98,3 +103,15 @@ class AcceptedTrace:
             detail=detail,
             origin=f"{message.topic()}/{message.partition()}/{message.offset()}",
         )
+
+
+@contextmanager
+def accepted_trace(settings: Settings, command: str) -> Iterator[AcceptedTrace]:
+    """Opens the trace of one command; its events are written before it closes. They go to Kafka alone: a
+    producer needs no database."""
+    to_kafka = replace(settings, trace=replace(settings.trace, database=False))
+    recorder = open_recorder(to_kafka, f"{command}-{socket.gethostname()}-{os.getpid()}")
+    try:
+        yield AcceptedTrace(recorder, command, hasher(settings.outcomes.hash_key))
+    finally:
+        recorder.close()

@@ -19,30 +19,30 @@ from idempotency.error_mapping import errors
 
 log = structlog.get_logger(__name__)
 
-_LONGEST_NEXT: Final = 2_000
+LONGEST_NEXT: Final = 2_000
 
 
 @get("/login", opt=for_everybody(), sync_to_thread=False)
-def login_page(view: GivenView, next: FromQuery[str] = "/") -> Page:  # noqa: A002
+def login_page(view: GivenView, parts: GivenParts, next: FromQuery[str] = "/") -> Page:  # noqa: A002
     """The form."""
-    return _form_page(view, next)
+    return form_page(view, parts, next)
 
 
 @post("/login", opt=for_everybody(), status_code=200, sync_to_thread=True)
 def login(view: GivenView, parts: GivenParts, form: GivenForm) -> Page:
     """Checks name and password. The answer to a wrong name is that to a wrong password."""
     name, password = form.text("name"), form.exactly("password")
-    wanted = local_path(form.text("next", "/")[:_LONGEST_NEXT])
+    wanted = local_path(form.text("next", "/")[:LONGEST_NEXT])
     limits = parts.people.limits
     if not limits.admits(name, view.address):
         log.warning("login_limited", address=view.address)
-        return _form_page(view, wanted, problem="login.limited", name=name, status=429)
+        return form_page(view, parts, wanted, problem="login.limited", name=name, status=429)
     with errors(), parts.databases.primary.begin() as connection:
         user = parts.people.users.named(connection, name)
     good = fits(user.password_hash if user else "", password)
     if user is None or not good or user.state != UserState.ACTIVE:
         log.warning("login_refused", address=view.address)
-        return _form_page(view, wanted, problem="login.wrong", name=name, status=401)
+        return form_page(view, parts, wanted, problem="login.wrong", name=name, status=401)
     limits.succeeded(name, view.address)
     return signed_in(view, parts, user, wanted, "login.local")
 
@@ -70,20 +70,23 @@ def logout(request: AnyRequest, view: GivenView, parts: GivenParts) -> Page:
     return answer
 
 
-def _form_page(
+def form_page(
     view: View,
+    parts: ConsoleParts,
     wanted: str,
     *,
     problem: str = "",
     name: str = "",
     status: int = 200,
 ) -> Page:
+    """Returns the login page; `problem` is the key of a sentence."""
     return view.page(
         "login.html",
         status=status,
-        next=local_path(wanted[:_LONGEST_NEXT]),
+        next=local_path(wanted[:LONGEST_NEXT]),
         problem=problem,
         name=name[:100],
+        oidc=parts.oidc.provider.settings.name if parts.oidc else "",
     )
 
 

@@ -29,15 +29,18 @@ def people(view: GivenView, parts: GivenParts, after: FromQuery[str] = "") -> Pa
     """The list."""
     found = parts.people.users.page(keys_of(after, str) or "", _PER_PAGE + 1)
     rows = page_of(found, _PER_PAGE, lambda user: user.name)
-    return view.page("people.html", users=rows)
+    return view.page("people.html", users=rows, oidc=parts.oidc is not None)
 
 
 @post("/people", opt=needs(Role.ADMIN), status_code=200, sync_to_thread=True)
 def add(view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm) -> Page:
-    """Adds a user with a password and roles. Raises WrongForm, UserRefused."""
+    """Adds a user with roles, and with a password; without one it signs in at the provider alone. Raises
+    WrongForm, UserRefused."""
     name, password, reason = form.required("name"), form.exactly("password"), form.reason()
-    if problem := problem_of(password, name):
+    provided = parts.oidc is not None and not password
+    if not provided and (problem := problem_of(password, name)):
         raise WrongForm(problem, "password")
+    name = name.lower() if provided else name  # the provider's address is compared in lower case
     roles = _roles(form)
     with errors(), parts.databases.primary.begin() as connection:
         number = parts.people.users.add(connection, name, by=person.name, password=password)

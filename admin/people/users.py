@@ -38,6 +38,9 @@ _ADD_ROLE: Final = text(
     "INSERT INTO console_roles (user_id, role, lanes) VALUES (:id, :role, :lanes)"
 )
 _END_SESSIONS: Final = text("DELETE FROM console_sessions WHERE user_id = :id")
+_BIND: Final = text("""
+UPDATE console_users SET oidc_subject = :subject
+ WHERE id = :id AND oidc_subject IS NULL AND password_hash = ''""")
 _SET_HASH: Final = text("UPDATE console_users SET password_hash = :hash WHERE id = :id")
 _SET_STATE: Final = text("UPDATE console_users SET state = :state WHERE id = :id")
 _SET_LOOKS: Final = text(
@@ -149,6 +152,10 @@ class Users:
         if number is None:
             raise UserRefused("people.name_taken")
         return int(number)
+
+    def bind_subject(self, connection: Connection, user: int, subject: str) -> bool:
+        """Binds a user without password to a provider's subject. Returns False if it is bound already."""
+        return bool(connection.execute(_BIND, {"id": user, "subject": subject}).rowcount)
 
     def set_roles(self, connection: Connection, user: int, roles: Roles) -> None:
         """Replaces the roles, and ends the sessions. Raises UserRefused for the last admin's."""

@@ -60,10 +60,10 @@ def group_positions(settings: KafkaSettings, topics: Collection[str]) -> list[Gr
         wanted = set(topics)
         for _ in range(_TRIES):
             there = _partitions(client, wanted)
-            before = {} if embedded else _topic_ids(client, there)
+            before = {} if embedded else topic_ids(client, there)
             committed = _committed(reader, there)
             bounds = _watermarks(reader, there) if embedded else _log_bounds(client, there)
-            after = {} if embedded else _topic_ids(client, {topic for topic, _ in there})
+            after = {} if embedded else topic_ids(client, {topic for topic, _ in there})
             changed = {topic for topic in wanted if before.get(topic) != after.get(topic)}
             for topic in wanted - changed:
                 found[topic] = _of_topic(topic, after.get(topic, ""), committed, bounds)
@@ -95,7 +95,9 @@ def _partitions(client: AdminClient, topics: Collection[str]) -> list[Place]:
     return [(topic, p) for topic in topics if topic in known for p in known[topic].partitions]
 
 
-def _topic_ids(client: AdminClient, places: Iterable[Place] | Iterable[str]) -> dict[str, str]:
+def topic_ids(client: AdminClient, places: Iterable[Place] | Iterable[str]) -> dict[str, str]:
+    """Returns Kafka's ids of the topics that are there, or of those of the places. Raises
+    KafkaUnavailable."""
     names = sorted({place if isinstance(place, str) else place[0] for place in places})
     if not names:
         return {}

@@ -19,19 +19,15 @@ import msgspec
 import structlog
 
 from dispatcher.dead_letters.quota import DeadLetterQuota
-from dispatcher.dead_letters.stub import FIRST_BYTES, LONGEST_DETAIL, STUB, facts_of
 from dispatcher.pipeline.work import Assignment
 from message.vocabulary import Lane
+from sending.dead_letters.headers import DETAIL, ORIGIN, REASON, TRUNCATED, Headers
+from sending.dead_letters.stub import FIRST_BYTES, LONGEST_DETAIL, STUB, facts_of
 from sending.runtime.clock import Clock
 from tracing.events import Recorder, Stage, TraceEvent
 
 log = structlog.get_logger(__name__)
 
-REASON: Final = "hongyan-dead-reason"
-DETAIL: Final = "hongyan-dead-detail"
-ORIGIN: Final = "hongyan-dead-origin"
-TRUNCATED: Final = "hongyan-dead-truncated"
-"""Original size in bytes, where the topic refused the whole value."""
 PRODUCER: Final = {"delivery.timeout.ms": 8_000, "topic.metadata.propagation.max.ms": 5_000}
 """Every attempt ends before the flush below gives up: a record under way must not be produced again. A
 missing topic is reported within seconds."""
@@ -42,8 +38,6 @@ _RETRY_S = 1.0
 _ID: Final = "hongyan-id"
 _TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
 
-Headers = list[tuple[str, bytes | None]]
-
 
 class LetterForm(Enum):
     """How much of a record goes to the dead letters, from most to least."""
@@ -52,7 +46,7 @@ class LetterForm(Enum):
     CUT = 1
     """The beginning of its value."""
     STUB = 2
-    """Its name, sizes and digest (dispatcher/dead_letters/stub.py)."""
+    """Its name, sizes and digest (sending/dead_letters/stub.py)."""
 
 
 class Poison:

@@ -38,6 +38,7 @@ ADD = explained(
     "Add a user. The password is asked for, or read from standard input or a file.",
     "hongyan console user add lin --role admin",
     "hongyan console user add bo --role operator:sms.* --role viewer --password-file /run/secrets/bo",
+    "hongyan console user add bo@example.com --oidc --role viewer      signs in at the provider alone",
 )
 ROLE = explained(
     "Replace a user's roles: viewer, operator, approver, policy_admin, admin; with lanes after a colon. "
@@ -104,14 +105,25 @@ def add(
         list[str] | None, typer.Option("--role", metavar="ROLE[:LANES]", help="May be repeated.")
     ] = None,
     password_file: _FILE = "",
+    oidc: Annotated[
+        bool,
+        typer.Option(
+            "--oidc",
+            help="No password: NAME is the e-mail address that the provider of console.oidc_issuer gives.",
+            metavar="",
+        ),
+    ] = False,
     author: _AUTHOR = "",
 ) -> None:
+    if oidc and password_file:
+        raise WrongUsage("--oidc: a user of the provider has no password; drop --password-file")
     by, roles = author_of(author), " ".join(role or [])
     with _opened(context) as parts:
         from admin.people.users import written
 
         wanted = _wanted(roles)
-        password = _new_password(password_file, name)
+        password = "" if oidc else _new_password(password_file, name)
+        name = name.lower() if oidc else name
         with _changing(parts) as connection:
             number = parts.people.users.add(connection, name, by=by, password=password)
             parts.people.users.set_roles(connection, number, wanted)

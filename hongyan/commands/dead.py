@@ -18,8 +18,8 @@ from hongyan.terminal import DONE, PROBLEMS, complain, explained, out, print_jso
 
 if TYPE_CHECKING:
     from backends.settings import Settings
-    from dispatcher.dead_letters.reader import DeadLetter, DeadLetterFilter
-    from dispatcher.dead_letters.replay import Replayer
+    from sending.dead_letters.reader import DeadLetter, DeadLetterFilter
+    from sending.dead_letters.replay import Replayer
 
 app = typer.Typer(name="dead", help="Records that could not be sent at all.", no_args_is_help=True)
 
@@ -137,9 +137,9 @@ def replay(
 @contextmanager
 def _replayer(settings: Settings, target: str) -> Iterator[Replayer]:
     from backends.kafka import clients as kafka
-    from dispatcher.dead_letters.replay import Replayer
-    from hongyan.submission.accepted_trace import accepted_trace
     from idempotency.sql_ledger import open_ledger
+    from sending.accepted_trace import accepted_trace
+    from sending.dead_letters.replay import Replayer
 
     with closing(open_ledger(settings)) as ledger, accepted_trace(settings, "replay") as trace:
         producer = kafka.producer(settings.kafka, client_id="hongyan-replay")
@@ -157,7 +157,7 @@ def _matching(
 
 
 def _found(settings: Settings, wanted: DeadLetterFilter, limit: int) -> list[DeadLetter]:
-    from dispatcher.dead_letters.reader import newest
+    from sending.dead_letters.reader import newest
 
     return newest(_letters(settings, wanted.since_ms), wanted, limit)
 
@@ -165,8 +165,8 @@ def _found(settings: Settings, wanted: DeadLetterFilter, limit: int) -> list[Dea
 def _letters(settings: Settings, since_ms: int) -> Iterator[DeadLetter]:
     from backends.kafka.clients import wait_for_broker
     from backends.kafka.topic_reader import read_topic
-    from dispatcher.dead_letters.reader import letter_of
     from message.vocabulary import dead_letter_topic
+    from sending.dead_letters.reader import letter_of
 
     wait_for_broker(settings.kafka)
     prefix = settings.kafka.topic_prefix
@@ -177,8 +177,8 @@ def _letters(settings: Settings, since_ms: int) -> Iterator[DeadLetter]:
 def _wanted(
     *, origins: Any = (), reason: str = "", lane: str = "", since: str = ""
 ) -> DeadLetterFilter:
-    from dispatcher.dead_letters.reader import DeadLetterFilter
     from message.vocabulary import lane_named
+    from sending.dead_letters.reader import DeadLetterFilter
 
     if lane and lane_named(lane) is None:
         raise WrongUsage(f"--lane {lane!r}: there is no such lane")

@@ -176,11 +176,11 @@ def _awaited(order: _Order, *, as_json: bool) -> bool:
 def _outcome(order: _Order, checks: list[Check]) -> EnqueueOutcome:
     """Sends the notifications of the file, or of the fields; only checks them for `--check`."""
     from hongyan.enqueue import EnqueueOutcome, NotificationSender
-    from hongyan.submission.accepted_trace import accepted_trace
     from hongyan.submission.notification_file import checked_lines
     from hongyan.submission.receiver_check import ReceiverCheck
     from hongyan.submission.template_check import TemplateCheck
     from hongyan.template_source import templates_now
+    from sending.accepted_trace import accepted_trace
 
     settings = order.settings
     templates, outcome = templates_now(settings), EnqueueOutcome()

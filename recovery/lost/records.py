@@ -13,9 +13,8 @@ from backends.kafka.topic_reader import read_topic, records_at
 from backends.settings import KafkaSettings
 from message.delivery import Origin
 from message.vocabulary import dead_letter_topic
+from sending.dead_letters.headers import ORIGIN, last_header_text
 
-ORIGIN_HEADER: Final = "hongyan-dead-origin"
-"""Names the place of the poison record (docs/dead-letters.md)."""
 MARGIN_MS: Final = 600_000
 """Time before the run from which letters are read: they may have another machine's clock."""
 
@@ -52,8 +51,5 @@ class LostRecords:
 
 def _origins(letters: Iterable[Any]) -> Iterable[str]:
     for letter in letters:
-        # The last header of that name: an earlier one may be the producer's own.
-        for name, value in reversed(letter.headers() or ()):
-            if name == ORIGIN_HEADER:
-                yield (value or b"").decode("utf-8", "replace")
-                break
+        if origin := last_header_text(letter.headers() or (), ORIGIN):
+            yield origin

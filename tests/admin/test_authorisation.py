@@ -27,7 +27,14 @@ SAMPLES = {
     "saved": "1",
 }
 """A value for each parameter of a path. A new parameter without one fails here."""
-PUBLIC = {"/login", "/healthz", "/readyz", "/static/{file_path:path}"}
+PUBLIC = {
+    "/login",
+    "/login/oidc",
+    "/login/oidc/callback",
+    "/healthz",
+    "/readyz",
+    "/static/{file_path:path}",
+}
 
 
 def routes_of(app: Litestar) -> Iterator[tuple[str, str, Any]]:

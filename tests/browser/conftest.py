@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from admin.access import Role
 from admin.parts import ConsoleParts, open_parts
 from admin.process import run_console
-from backends.settings import ConsoleSettings, DatabaseSettings, Settings
+from backends.settings import ConsoleSettings, DatabaseSettings, KafkaSettings, Settings
 from deploy.local.errors import MissingPrograms
 from deploy.local.system import need
 from idempotency.sql_ledger import upgrade
@@ -32,10 +32,27 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
+def console_settings(database: str) -> Settings:
+    """The settings of the console: a ledger of its own, and no Kafka."""
+    return settings_at(database)
+
+
+@pytest.fixture(scope="session")
 def console(database: str) -> Iterator[str]:
     """The address of a console with the user `lin`, who has every role."""
     with served_console(database) as address:
         yield address
+
+
+def settings_at(url: str) -> Settings:
+    """Returns the settings of a console on a ledger, which is made if it is not there."""
+    settings = Settings(
+        database=DatabaseSettings(url=url),
+        console=ConsoleSettings(health_address="127.0.0.1:0"),
+        kafka=KafkaSettings(bootstrap="127.0.0.1:9"),
+    )
+    upgrade(settings)
+    return settings
 
 
 @contextmanager
@@ -43,12 +60,9 @@ def served_console(
     url: str, seed: Callable[[ConsoleParts], None] = lambda _parts: None
 ) -> Iterator[str]:
     """Serves a console on a fresh ledger at `url`, which `seed` fills. Yields its address."""
+    settings = settings_at(url)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    settings = Settings(
-        database=DatabaseSettings(url=url), console=ConsoleSettings(health_address="127.0.0.1:0")
-    )
-    upgrade(settings)
     with ExitStack() as stack:
         parts = open_parts(settings, stack)
         with parts.databases.primary.begin() as connection:

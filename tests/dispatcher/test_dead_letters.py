@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from dispatcher.dead_letters.quota import DeadLetterQuota
-from dispatcher.dead_letters.reader import DeadLetter, DeadLetterFilter, letter_of, newest
-from dispatcher.dead_letters.replay import REPLAY_OF, Replayer, ReplayStatus
-from dispatcher.dead_letters.stub import STUB, facts_of, stub_in
 from dispatcher.dead_letters.writer import DeadLetterWriter, Poison
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.work import Assignment
 from idempotency.sql_ledger import SqlLedger
 from message.envelope import encode
 from message.vocabulary import Lane
+from sending.dead_letters.reader import DeadLetter, DeadLetterFilter, letter_of, newest
+from sending.dead_letters.replay import REPLAY_OF, Replayer, ReplayStatus
+from sending.dead_letters.stub import STUB, facts_of, stub_in
 from tests.dispatcher.fakes import KafkaError
 from tests.harness import notification
 from tests.idempotency.making import World

@@ -8,8 +8,8 @@ import pytest
 from backends.kafka import clients as kafka
 from backends.kafka.topic_reader import read_topic
 from backends.settings import KafkaSettings
-from dispatcher.dead_letters.reader import DeadLetter
-from hongyan.replay_run import batches
+from sending.dead_letters.batches import batches
+from sending.dead_letters.reader import DeadLetter
 from tests.hongyan.conftest import Run
 
 LANE_TOPIC = "{}.dispatch.sms.notice"

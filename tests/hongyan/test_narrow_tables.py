@@ -12,13 +12,13 @@ from rich.text import Text
 
 from backends.kafka.topics import TopicReport
 from backends.settings import DatabaseSettings, Settings
-from dispatcher.dead_letters.reader import DeadLetter
 from hongyan import terminal
 from hongyan.commands import dead, topics
 from hongyan.tables import listing
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.states import Event
 from sending.alerts.rules import parked
+from sending.dead_letters.reader import DeadLetter
 from tests.hongyan.conftest import Run
 from tests.idempotency.making import settle, worker
 from tests.idempotency.test_lines import LANES, head_and_followers

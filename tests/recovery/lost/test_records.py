@@ -9,9 +9,9 @@ import pytest
 from backends.kafka.clients import AdminClient, KafkaUnavailable, TopicPartition, producer
 from backends.kafka.topic_reader import records_at
 from backends.settings import KafkaSettings
-from dispatcher.dead_letters.writer import ORIGIN
 from message.delivery import Origin
-from recovery.lost.records import MARGIN_MS, ORIGIN_HEADER, LostRecords
+from recovery.lost.records import MARGIN_MS, LostRecords
+from sending.dead_letters.headers import ORIGIN
 
 RECORDS = 1_300
 
@@ -67,8 +67,8 @@ def test_dead_letters_are_known_by_their_origin_since_the_run(settings: KafkaSet
     client, now = producer(settings), time.time_ns() // 1_000_000
     for age_ms, origin in ((2 * MARGIN_MS, "t/0/1"), (0, "t/0/2"), (0, "t/0/3")):
         headers: list[tuple[str, str | bytes | None]] = [
-            (ORIGIN_HEADER, b"the producer's own"),
-            (ORIGIN_HEADER, origin.encode()),
+            (ORIGIN, b"the producer's own"),
+            (ORIGIN, origin.encode()),
         ]
         client.produce(topic, value=b"x", headers=headers, timestamp=now - age_ms)
     client.produce(topic, value=b"foreign")
@@ -91,7 +91,3 @@ def test_a_broker_that_is_away_is_told() -> None:
         away.dead(0)
     with pytest.raises(KafkaUnavailable):
         away.bodies({Origin("t", 0, 0)})
-
-
-def test_the_header_is_the_worker_s() -> None:
-    assert ORIGIN_HEADER == ORIGIN

@@ -13,16 +13,24 @@ from typing import Any, Final
 
 import msgspec
 
-from dispatcher.dead_letters.stub import StubFacts, stub_in
-from dispatcher.dead_letters.writer import DETAIL, ORIGIN, REASON, TRUNCATED, Headers
 from message.vocabulary import lane_of_topic
+from sending.dead_letters.headers import (
+    DETAIL,
+    ORIGIN,
+    OURS,
+    REASON,
+    TRUNCATED,
+    Headers,
+    header_text,
+    last_header_text,
+)
+from sending.dead_letters.stub import StubFacts, stub_in
 from tracing.masks import MASK, impersonal, mask
 
 SHOWN: Final = 2_000
 """Characters of a body that are shown."""
 _SHOWN_RECEIVERS: Final = 3
 _HIDDEN: Final = ("template", "content", "attributes")
-_OURS: Final = "hongyan-dead-"
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +57,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def message_id(self) -> str:
         """The id in its producer's header, else in its body; empty without either."""
-        named = _header(self.headers, "hongyan-id") or str(self._fields().get("id") or "")
+        named = header_text(self.headers, "hongyan-id") or str(self.fields().get("id") or "")
         return named[:64]
 
     @property
@@ -59,11 +67,11 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     def theirs(self) -> Headers:
         """Returns the producer's headers."""
-        return [(name, value) for name, value in self.headers if not name.startswith(_OURS)]
+        return [(name, value) for name, value in self.headers if not name.startswith(OURS)]
 
     def receivers(self) -> list[str]:
         """Returns the first few receivers, masked."""
-        fields = self._fields()
+        fields = self.fields()
         found = fields.get("receivers")
         if not isinstance(found, list):
             return []
@@ -72,15 +80,16 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     def body(self) -> str:
         """Returns its value, masked and cut to SHOWN characters."""
-        fields = self._fields()
+        fields = self.fields()
         if fields:
-            text = msgspec.json.encode(_masked(fields)).decode()
+            text = msgspec.json.encode(masked_fields(fields)).decode()
         else:
             text = impersonal((self.value or b"").decode("utf-8", "replace"))
         more = len(text) - SHOWN
         return f"{text[:SHOWN]}… ({more:,} more characters)" if more > 0 else text
 
-    def _fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
+        """Returns the fields of its body; none where it is no JSON object."""
         try:
             value = msgspec.json.decode(self.value or b"")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -109,15 +118,15 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
 def letter_of(message: Any, topic_prefix: str) -> DeadLetter:
     """Returns the letter in a record; a foreign one has neither reason nor origin."""
     headers: Headers = list(message.headers() or ())
-    origin = _last(headers, ORIGIN)
+    origin = last_header_text(headers, ORIGIN)
     lane = lane_of_topic(origin.rpartition("/")[0].rpartition("/")[0], topic_prefix)
-    truncated = _last(headers, TRUNCATED)
+    truncated = last_header_text(headers, TRUNCATED)
     return DeadLetter(
         place=f"{message.topic()}/{message.partition()}/{message.offset()}",
         origin=origin,
         at=max(message.timestamp()[1], 0),
-        reason=_last(headers, REASON),
-        detail=_last(headers, DETAIL),
+        reason=last_header_text(headers, REASON),
+        detail=last_header_text(headers, DETAIL),
         lane=lane.name if lane else "",
         key=message.key(),
         value=message.value(),
@@ -146,7 +155,8 @@ def _once(letters: Iterable[DeadLetter]) -> Iterable[DeadLetter]:
             yield letter
 
 
-def _masked(fields: dict[str, Any]) -> dict[str, Any]:
+def masked_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a body with masked receivers, and without the values of its contents."""
     channel = str(fields.get("channel") or "")
     shown = {name: _hidden(v) if name in _HIDDEN else _plain(v) for name, v in fields.items()}
     if isinstance(fields.get("receivers"), list):
@@ -165,12 +175,3 @@ def _hidden(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     return impersonal(value) if isinstance(value, str) and "@" in value else value
-
-
-def _header(headers: Headers, name: str) -> str:
-    return next((v.decode("utf-8", "replace") for n, v in headers if n == name and v), "")
-
-
-def _last(headers: Headers, name: str) -> str:
-    """Returns the last header of that name. An earlier one may be the producer's own."""
-    return _header(headers[::-1], name)

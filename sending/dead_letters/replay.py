@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from dispatcher.dead_letters.reader import DeadLetter
 from idempotency.dead_letter_replays import Replay, Replays
+from sending.dead_letters.reader import DeadLetter
 
 REPLAY_OF: Final = "hongyan-replay-of"
 """Header of a replayed record: the origin of the letter."""

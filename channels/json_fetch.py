@@ -1,0 +1,85 @@
+"""Fetches JSON documents of a sign-in provider: certificates are verified, redirects not followed."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import httpx
+import msgspec
+
+from channels.channel import Failure
+from channels.endpoints import HTTP, BadEndpoint, endpoint_url
+from channels.engine import Sender
+from channels.http_client.failures import BadRequest
+
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_MOST: Final = 1 << 20
+"""Bytes of an answer."""
+
+
+class FetchFailed(Exception):
+    """No document came. `status` is the answer's, or 0 without one; the text holds no secret."""
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def check_secure(address: str) -> None:
+    """Raises BadEndpoint for an address that is neither https nor on this machine."""
+    url = endpoint_url(address, HTTP)
+    if url.scheme != "https" and url.host not in _LOOPBACK:
+        raise BadEndpoint("must begin with https://")
+
+
+class JsonFetch:
+    """Thread-safe as `sender` is. Every method raises FetchFailed."""
+
+    def __init__(self, sender: Sender, *, timeout_s: float, ca_file: str = "") -> None:
+        """An empty `ca_file` stands for the system's authorities."""
+        self._sender = sender
+        self._extensions: dict[str, Any] = {"timeout": {"total": timeout_s}}
+        if ca_file:
+            self._extensions["ca_file"] = ca_file
+
+    def get(self, address: str) -> dict[str, Any]:
+        """Returns the object at an address."""
+        return self._fetch("GET", address, [], b"")
+
+    def post(
+        self, address: str, fields: dict[str, str], login: tuple[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Posts a form, with a name and a password if given (HTTP Basic). Returns the answer's object."""
+        headers = [(b"content-type", b"application/x-www-form-urlencoded")]
+        if login is not None:
+            basic = httpx.BasicAuth(*login)._auth_header  # noqa: SLF001 - the header alone
+            headers.append((b"authorization", basic.encode()))
+        return self._fetch("POST", address, headers, urlencode(fields).encode())
+
+    def _fetch(
+        self, method: str, address: str, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> dict[str, Any]:
+        try:
+            check_secure(address)
+            fields = [(b"accept", b"application/json"), (b"user-agent", b"hongyan"), *headers]
+            request = httpx.Request(
+                method, address, headers=fields, content=body, extensions=dict(self._extensions)
+            )
+            answer = self._sender.send(request)
+        except (BadEndpoint, BadRequest) as exc:
+            raise FetchFailed(f"the address {exc}") from exc
+        if isinstance(answer, Failure):
+            raise FetchFailed(f"{answer.code}: {answer.detail}".rstrip(": "))
+        if answer.status_code != httpx.codes.OK:
+            raise FetchFailed(f"it answered {answer.status_code}", answer.status_code)
+        return _object(answer.content)
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    try:
+        if len(content) <= _MOST:
+            return msgspec.json.decode(content, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError):
+        pass
+    raise FetchFailed("its answer is no JSON object that can be used")
