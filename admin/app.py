@@ -14,6 +14,7 @@ from litestar.static_files import create_static_files_router
 from admin.access import Person, for_everybody
 from admin.guards import admit
 from admin.live.board import LiveBoard
+from admin.live.session_watch import SessionWatch
 from admin.pages import BOARDS, HANDLERS
 from admin.parts import ConsoleParts
 from admin.web import errors
@@ -51,6 +52,7 @@ def create_app(parts: ConsoleParts) -> Litestar:
         logging_config=None,
         state=State({"parts": parts, "boards": {spec.name: spec for spec in BOARDS}}),
     )
+    app.state.watch = SessionWatch(parts.people.sessions.alive)
     app.state.paths = frozenset(route.path for route in app.routes)
     return app
 

@@ -27,7 +27,7 @@ _SHORTEST_SECRET: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Databases:
-    """The console's own connections, without the ledger's fixed plans."""
+    """The console's own connections, without the ledger's fixed plans. Those for pages keep theirs."""
 
     primary: Database
     """For actions, people and audit."""
@@ -103,6 +103,6 @@ def _databases(settings: Settings, ledger: SqlLedger, stack: ExitStack) -> Datab
         url = database_url(written, settings.base)
     except ValueError as exc:
         raise SettingsError(f"console.database_url: {exc}") from exc
-    reads = Database(url, pool_size=_POOL, statement_ms=READ_STATEMENT_MS)
+    reads = Database(url, pool_size=_POOL, statement_ms=READ_STATEMENT_MS, keeps_plans=True)
     stack.callback(reads.close)
     return Databases(primary, reads, clock_of(primary), clock_of(reads))

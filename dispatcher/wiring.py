@@ -54,7 +54,7 @@ from idempotency.sums.store import SumStore
 from message.delivery import Delivery
 from message.vocabulary import Lane, dead_letter_topic
 from policy.schema import Guarantee, Ordering, Policy
-from policy.templates.templates import Templates
+from policy.templates.active import TemplateFollower
 from policy.watcher import PolicyWatcher, VersionSource
 from sending.accounts.limits import AccountsByLane, SendLimits, open_quotas
 from sending.accounts.rate_limiter import RateLimiter
@@ -91,7 +91,7 @@ class OpenedBackends(NamedTuple):
     recorder: Recorder
     transport: TransportRouter
     tokens: Tokens
-    templates: Templates
+    templates: TemplateFollower
     metrics: Metrics
     alerts: AlertNotifier
     versions: VersionSource
@@ -179,7 +179,13 @@ def build(
         lambda new: routes_for(settings, new, lanes),
         parts.announced,
     )
-    watch = PolicyWatcher(parts.versions, settings.accounts, adoption, number=parts.number)
+    watch = PolicyWatcher(
+        parts.versions,
+        settings.accounts,
+        adoption,
+        number=parts.number,
+        beside=parts.templates.look,
+    )
     stages = WorkerStages(
         source=source,
         entries=entries,
@@ -410,7 +416,7 @@ def _entry(
         clock=core.clock,
         finished=core.finished,
         on_dropped=core.done.put,
-        render=partial(rendered, core.parts.templates),
+        render=lambda notification: rendered(core.parts.templates.current, notification),
     )
     intake.on_taken = screen.wanted
     combined_commit = CombinedCommit(intake, gate) if isinstance(gate, LedgerClaims) else None

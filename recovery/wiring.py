@@ -19,7 +19,6 @@ from backends.metrics.shared_families import IN_FLIGHT, THREADS
 from backends.program import program_version
 from backends.settings import Settings, SettingsError
 from channels.engine import Engine
-from channels.template_support import TEMPLATE_SUPPORT
 from channels.tokens.contract import Tokens
 from channels.tokens.shared import open_tokens
 from channels.transports import TransportRouter
@@ -29,8 +28,7 @@ from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery
 from message.vocabulary import LANES, Lane
 from policy.schema import LanePolicy, Policy
-from policy.templates.loading import load_for as load_templates
-from policy.templates.templates import Templates
+from policy.templates.active import TemplateFollower
 from policy.versions import Versions
 from policy.watcher import PolicyWatcher
 from recovery.activity import Activity, Sending
@@ -67,7 +65,7 @@ from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
 from sending.sum_writer import SumUpkeep, SumWriter
-from sending.template_renderer import TemplateRejected, rendered
+from sending.template_renderer import TemplateRejected, followed_templates, rendered
 from tracing import open_recorder
 from tracing.events import Recorder
 from tracing.masks import hasher
@@ -109,6 +107,7 @@ class _Core(NamedTuple):
     rows: RecoveryStore
     tokens: Tokens
     engine: Engine
+    templates: TemplateFollower
     render: Render
     report: RecoveryTelemetry
     metrics: RecoveryMetrics
@@ -212,12 +211,14 @@ def _core(
 ) -> _Core:
     """Opens the backends, after the check of the configuration. Raises SettingsError."""
     routes_for(settings, policy, lanes)
-    templates = load_templates(settings, TEMPLATE_SUPPORT)
     outage, clock, name = Outage(), Clock(), recovery_name(settings)
     outage.stop = threading.Event()
     ledger = _ledger(settings, stack, stop)
     versions = Versions(ledger.database)
     now = outage.until_available("start", lambda: in_force_at_start(settings, versions))
+    templates = outage.until_available(
+        "start", lambda: followed_templates(settings, ledger.database)
+    )
     recorder = open_recorder(settings, name, spans=True)
     stack.callback(recorder.close)
     wires = TransportRouter()
@@ -241,6 +242,7 @@ def _core(
         rows=ledger.recovering(),
         tokens=tokens,
         engine=Engine(wires, tokens),
+        templates=templates,
         render=partial(_render, templates),
         report=RecoveryTelemetry(
             recorder,
@@ -459,7 +461,13 @@ def _watch(
         for follow in followers:
             follow(new)
 
-    watch = PolicyWatcher(core.versions, settings.accounts, adopt, number=core.number)
+    watch = PolicyWatcher(
+        core.versions,
+        settings.accounts,
+        adopt,
+        number=core.number,
+        beside=core.templates.look,
+    )
     show_readings(core.metrics.registry, lambda: policy_readings(watch, lambda: adoption.kept))
     return watch
 
@@ -560,10 +568,10 @@ def _threads(settings: Settings, policy: LanePolicy) -> int:
     return max(1, int(policy.threads * settings.recovery.share))
 
 
-def _render(templates: Templates, delivery: Delivery) -> str:
+def _render(templates: TemplateFollower, delivery: Delivery) -> str:
     """Writes `delivery.rendered` by the templates in force; see `recovery.unknown.resolver.Render`."""
     try:
-        delivery.rendered = rendered(templates, delivery.notification)
+        delivery.rendered = rendered(templates.current, delivery.notification)
     except TemplateRejected as exc:
         return exc.reason
     return ""

@@ -28,12 +28,6 @@ class Block(NamedTuple):
     """One for a paragraph; code has one piece a line."""
 
 
-def section_of(page: str, title: str) -> str | None:
-    """Returns what stands under the heading `### title`; None without it."""
-    found = re.search(rf"^### {re.escape(title)}\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
-    return found[1].strip() if found else None
-
-
 def blocks_of(section: str) -> Iterator[Block]:
     """Yields the blocks of a section."""
     parts = re.split(r"```\w*\n(.*?)```", section, flags=re.DOTALL)

@@ -46,6 +46,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.globals |= {"asset": asset, "languages": LANGUAGES, "Role": Role, "query": query}
+    made.filters["changed_lines"] = changed_lines
     made.filters |= {"utc": utc, "iso": iso, "count": count, "span": span, "duration": duration}
     made.filters["visible"] = visible
     return made
@@ -89,6 +90,13 @@ def span(ms: int | None) -> str:
             found.append(f"{rest // seconds}{unit}")
             rest %= seconds
     return " ".join(found[:2])
+
+
+def changed_lines(diff: str) -> str:
+    """Returns the counts of added and removed lines of a unified difference, as `+3 −1`."""
+    lines = diff.splitlines()[2:]
+    added = sum(line.startswith("+") for line in lines)
+    return f"+{added} −{sum(line.startswith('-') for line in lines)}"
 
 
 def duration(ms: int | None) -> str:

@@ -7,27 +7,24 @@ from typing import Any
 
 import msgspec
 
-from backends.settings import Settings
 from channels.accounts.time_limits import Limits
 from channels.channel import Account, Channel
 from channels.probe.probe import Trial, try_out
-from channels.template_support import TEMPLATE_SUPPORT
 from channels.transports import TransportRouter
 from message import envelope
 from message.delivery import Delivery, deliveries_of
 from message.ids import new_id
 from policy.schema import DEFAULTS_BY_KIND
-from policy.templates.loading import load_for
 from policy.templates.parameters import typed
+from policy.templates.templates import Templates
 
 
 def trial_delivery(
-    settings: Settings, account: Account, channel: str, to: str, fields: dict[str, Any]
+    templates: Templates, account: Account, channel: str, to: str, fields: dict[str, Any]
 ) -> Delivery:
     """Returns the delivery, as intake would make it; `fields` are template or content. Raises
     EnvelopeError, TemplateError."""
     now_ms = time.time_ns() // 1_000_000
-    templates = load_for(settings, TEMPLATE_SUPPORT)
     named = {"channel": channel, "kind": "notice", "receivers": [to], "account": account.name}
     made = {"v": envelope.VERSION, "id": new_id(), "created_at": now_ms}
     value = msgspec.json.encode({**made, **typed({**named, **fields}, templates)})

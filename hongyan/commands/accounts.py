@@ -135,6 +135,8 @@ def try_account(
     settings = settings_of(context)
     from channels.probe.trial import trial_delivery, tried
     from channels.registry import channel_for
+    from channels.template_support import TEMPLATE_SUPPORT
+    from hongyan.template_source import templates_now
     from hongyan.trials import account_named, body_of, limits_for
 
     account = account_named(settings, name)
@@ -143,7 +145,9 @@ def try_account(
         **body_of(channel.channel, template, param, text, subject, content),
         **optional(attributes=pairs("--attribute", attribute)),
     }
-    delivery = trial_delivery(settings, account, channel.channel, to, fields)
+    delivery = trial_delivery(
+        templates_now(settings, TEMPLATE_SUPPORT), account, channel.channel, to, fields
+    )
     if refusal := channel.refusal(account, delivery):
         _refused(refusal, as_json=as_json)
     limits = limits_for(settings, channel, account, kind, timeout)

@@ -180,10 +180,10 @@ def _outcome(order: _Order, checks: list[Check]) -> EnqueueOutcome:
     from hongyan.submission.notification_file import checked_lines
     from hongyan.submission.receiver_check import ReceiverCheck
     from hongyan.submission.template_check import TemplateCheck
-    from policy.templates.loading import load_for
+    from hongyan.template_source import templates_now
 
     settings = order.settings
-    templates, outcome = load_for(settings), EnqueueOutcome()
+    templates, outcome = templates_now(settings), EnqueueOutcome()
     render = TemplateCheck(templates)
     check = _all([*checks, ReceiverCheck(settings.accounts)])
     if order.file is not None:

@@ -20,6 +20,7 @@ SAMPLES = {
     "rule": "parked",
     "file_path": "console.css",
     "lane": "sms.notice",
+    "number": "1",
     "process": "worker-1",
     "account": "main",
     "key": "0" * 32,

@@ -1,5 +1,6 @@
 """The overview: figures from sums, by what the person may see, and one read for all watchers."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,12 +10,13 @@ from litestar import Litestar
 from sqlalchemy import event
 
 from admin.access import Role
+from admin.pages.fleet.runbook import section
 from admin.pages.overview.charts import charts_of
 from admin.pages.overview.figures import SharedFigures
-from admin.pages.runbook import runbook_text
 from admin.parts import ConsoleParts
-from admin.web.prose import blocks_of, section_of
+from admin.web.prose import blocks_of
 from admin.web.view import duration
+from idempotency.alerts.windows import Raised
 from idempotency.ledger import WorkerInfo
 from idempotency.sums.counter import MINUTE_MS, MinuteSums, SumRow
 from idempotency.sums.reading import SumsRead
@@ -146,18 +148,24 @@ def test_lanes_show_lag_and_the_oldest_uncommitted(
     assert "1m 15s" in page
 
 
-def test_each_alert_has_its_section_of_the_runbook(
-    browser: Callable[[], Any], user: Callable[..., int]
+def test_an_alert_leads_to_its_section_of_the_runbook(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
 ) -> None:
+    raised = Raised("parked", SMS, "no_account", "2 deliveries wait", 2)
+    parts.ledger.alerting().note([raised], 60_000, "w1")
     one = sign_in(browser, user, "sms.*")
-    page = one.get("/runbook/parked").text
+    found = re.search(r'href="(/alerts/parked[^"]*)"', one.get("/").text)
+    assert found
+    page = one.get(found[1]).text
     assert "<strong>Means.</strong>" in page
     assert "hongyan trace MESSAGE_ID" in page
-    assert one.get("/runbook/nothing").status_code == 404
+
+
+def test_each_section_of_the_runbook_is_written_as_blocks() -> None:
     for rule in RULES:
-        section = section_of(runbook_text(), rule)
-        assert section, rule
-        assert len(list(blocks_of(section))) >= 3, rule
+        kinds = [block.kind for block in blocks_of(section(rule))]
+        assert len(kinds) >= 3, rule
+        assert "code" in kinds, rule
 
 
 def test_equal_lanes_share_their_figures() -> None:

@@ -19,6 +19,8 @@ from idempotency.prefilter_redis import open_prefilter
 from idempotency.sql_ledger import open_ledger, upgrade
 from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy, Ordering, Policy
+from policy.templates.active import ActiveTemplates, TemplateFollower
+from policy.templates.page import TemplateSource
 from policy.templates.templates import Templates
 from policy.versions import Versions
 from sending.alerts.notifier import AlertNotifier
@@ -61,7 +63,9 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltWorker]:
             recorder=recorder,
             transport=TransportRouter(),
             tokens=tokens,
-            templates=Templates(),
+            templates=TemplateFollower(
+                ActiveTemplates(Templates(), 0, TemplateSource("", {}), False), None, {}
+            ),
             metrics=metrics,
             alerts=AlertNotifier(metrics.registry, 60.0),
             versions=Versions(ledger.database),

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from admin.parts import ConsoleParts
-from channels.channel import Account, Call, Failure
+from channels.channel import Account, Call, Failure, Phase
 from channels.probe.probe import ShownExchange
 from channels.probe.redaction import Masks, Shown
 from channels.registry import PROVIDERS, account_without_secrets, serves
@@ -31,7 +31,7 @@ from tracing.masks import MASK, mask
 
 log = structlog.get_logger(__name__)
 _TOKEN: Final = "access-token-of-the-account"  # noqa: S105 - stands for the real one, and is masked
-_NOTHING: Final = Failure("none", "", "before")
+_NOTHING: Final = Failure(Phase.NOT_WRITTEN, "not_sent")
 
 
 class RevealedParts(NamedTuple):

@@ -104,7 +104,8 @@ def find(view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenFor
 def complete(
     view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm
 ) -> Response[bytes]:
-    """The words below the box for a line, and texts for its last term. A line may name a person: by POST."""
+    """Returns the words below the box for a line, and texts for its last term. A line may name a person,
+    so that it comes by POST."""
     line = form.exactly("q")
     answer: dict[str, Any] = {"words": "", "problem": "", "options": []}
     try:
@@ -176,7 +177,7 @@ def _in_files(parts: ConsoleParts, name: str, terms: DeliveryTerms) -> list[Sear
 def past_row(row: FoundRow, where: str) -> SearchRow:
     """Returns an archived row as a search has it."""
     fields = {name: getattr(row, name, None) for name in SearchRow.__struct_fields__}
-    return SearchRow(**fields | {"origin": None, "where": where})
+    return msgspec.convert(fields | {"origin": None, "where": where}, SearchRow)
 
 
 def _by_button(

@@ -17,6 +17,7 @@ from admin.parts import ConsoleParts
 from admin.web.errors import Missing
 from admin.web.forms import Conflict, WrongForm
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
+from admin.web.prose import blocks_of
 from admin.web.view import Page
 from idempotency.alerts.book import AlertBook, AlertShown, SilenceShown
 from idempotency.alerts.windows import FIRING
@@ -107,7 +108,7 @@ def alert_page(
         subject=subject,
         alert=found,
         silence=silence,
-        runbook=section(rule),
+        runbook=list(blocks_of(section(rule))),
         place=runbook(rule),
         may=_may(person, found.lane if found is not None else _lane_of(subject)),
         times=TIMES,

@@ -1,4 +1,4 @@
-"""The runbook's section of each alert, as text; docs/runbook.md beside the packages."""
+"""The runbook's section of each alert, as text: from docs/runbook.md, which a wheel carries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-FILE: Final = Path(__file__).parents[3] / "docs" / "runbook.md"
+from admin.web.view import HOME
+
+FILES: Final = (HOME / "runbook.md", HOME.parent / "docs" / "runbook.md")
+"""In a wheel, and in the repository."""
 _HEADING: Final = "### "
 
 
@@ -17,10 +20,10 @@ def section(rule: str) -> str:
 
 @cache
 def _sections() -> dict[str, str]:
-    try:
-        whole = FILE.read_text(encoding="utf-8")
-    except OSError:
+    there: list[Path] = [file for file in FILES if file.is_file()]
+    if not there:
         return {}
+    whole = there[0].read_text(encoding="utf-8")
     found: dict[str, list[str]] = {}
     lines: list[str] | None = None
     for line in whole.splitlines():

@@ -14,6 +14,7 @@ from litestar.params import FromPath
 from admin.access import OF_ROW, Person, Role, needs
 from admin.pages.fleet.accounts import AccountRow, found, test_lanes
 from admin.pages.fleet.followed import PolicyFollower
+from admin.pages.templates.draft import templates_now
 from admin.parts import ConsoleParts
 from admin.web.forms import SentForm, WrongForm
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
@@ -113,7 +114,9 @@ def _delivery(
 ) -> Delivery:
     try:
         fields = _body(channel.channel, form)
-        return trial_delivery(parts.settings, login, channel.channel, receiver, fields)
+        return trial_delivery(
+            templates_now(parts).templates, login, channel.channel, receiver, fields
+        )
     except (EnvelopeError, TemplateError) as exc:
         cause = str(exc).replace(receiver, mask(channel.channel, receiver))
         raise WrongForm("accounts.not_sendable", "text", cause=cause) from exc
