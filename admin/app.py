@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from litestar import Litestar, Router
 from litestar.config.compression import CompressionConfig
-from litestar.datastructures import State
+from litestar.datastructures import State, UploadFile
 from litestar.di import Provide
 from litestar.middleware.base import DefineMiddleware
 from litestar.static_files import create_static_files_router
@@ -14,10 +14,11 @@ from litestar.static_files import create_static_files_router
 from admin.access import Person, for_everybody
 from admin.guards import admit
 from admin.live.board import LiveBoard
+from admin.live.session_watch import SessionWatch
 from admin.pages import BOARDS, HANDLERS
 from admin.parts import ConsoleParts
 from admin.web import errors
-from admin.web.forms import SentForm
+from admin.web.forms import SentFile, SentForm
 from admin.web.headers import SecurityHeaders
 from admin.web.view import HOME, AnyRequest, View
 
@@ -51,6 +52,7 @@ def create_app(parts: ConsoleParts) -> Litestar:
         logging_config=None,
         state=State({"parts": parts, "boards": {spec.name: spec for spec in BOARDS}}),
     )
+    app.state.watch = SessionWatch(parts.people.sessions.alive)
     app.state.paths = frozenset(route.path for route in app.routes)
     return app
 
@@ -78,5 +80,10 @@ def _view(request: AnyRequest) -> View:
 async def _form(request: AnyRequest) -> SentForm:
     sent = await request.form()
     texts = {name: value for name, value in sent.items() if isinstance(value, str)}
-    lists = {name: [str(one) for one in sent.getall(name)] for name in sent}
-    return SentForm(texts, lists)
+    lists = {name: [one for one in sent.getall(name) if isinstance(one, str)] for name in sent}
+    files = {
+        name: SentFile(value.filename, await value.read())
+        for name, value in sent.items()
+        if isinstance(value, UploadFile)
+    }
+    return SentForm(texts, lists, files)

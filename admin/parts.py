@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
+from admin.action_desk import ActionDesk
 from admin.audit.journal import Journal
 from admin.live.board import LiveBoard
 from admin.oidc.logins import OidcLogins
@@ -34,7 +35,7 @@ _SHORTEST_SECRET: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Databases:
-    """The console's own connections, without the ledger's fixed plans."""
+    """The console's own connections, without the ledger's fixed plans. Those for pages keep theirs."""
 
     primary: Database
     """For actions, people and audit."""
@@ -72,6 +73,8 @@ class ConsoleParts:
     databases: Databases
     people: PeopleParts
     journal: Journal
+    desk: ActionDesk
+    """For actions on deliveries; opened by the first of them."""
     oidc: OidcParts | None = None
     """None: no provider is configured."""
     boards: Mapping[str, LiveBoard] = field(default_factory=dict)
@@ -100,7 +103,8 @@ def open_parts(settings: Settings, stack: ExitStack) -> ConsoleParts:
     )
     journal = Journal(primary, clock, settings.console.secret)
     oidc = _oidc(settings, databases, people, journal, stack)
-    return ConsoleParts(settings, ledger, databases, people, journal, oidc)
+    desk = ActionDesk(settings, ledger, stack)
+    return ConsoleParts(settings, ledger, databases, people, journal, desk, oidc)
 
 
 def _oidc(
@@ -139,6 +143,6 @@ def _databases(settings: Settings, ledger: SqlLedger, stack: ExitStack) -> Datab
         url = database_url(written, settings.base)
     except ValueError as exc:
         raise SettingsError(f"console.database_url: {exc}") from exc
-    reads = Database(url, pool_size=_POOL, statement_ms=READ_STATEMENT_MS)
+    reads = Database(url, pool_size=_POOL, statement_ms=READ_STATEMENT_MS, keeps_plans=True)
     stack.callback(reads.close)
     return Databases(primary, reads, clock_of(primary), clock_of(reads))

@@ -18,7 +18,7 @@ from backends.addresses import address_of
 from backends.kafka import clients as kafka
 from backends.logs import identified
 from backends.settings import Settings
-from channels.template_support import TEMPLATE_SUPPORT, gaps
+from channels.template_support import gaps
 from channels.tokens.shared import open_tokens
 from channels.transports import TransportRouter
 from dispatcher.kafka.group_member import MemberFenced
@@ -32,7 +32,6 @@ from idempotency.sql_ledger import open_ledger
 from message.vocabulary import Lane, lanes_matching
 from policy.loading import load_for
 from policy.schema import Policy
-from policy.templates.loading import load_for as templates_for
 from policy.templates.templates import Templates
 from policy.versions import Versions
 from sending.alerts.factory import open_desk, open_watchman
@@ -42,6 +41,7 @@ from sending.runtime.clock import Clock
 from sending.runtime.exit_codes import EXIT_DONE, EXIT_FAILED
 from sending.runtime.health import HealthServer
 from sending.runtime.outage import Outage
+from sending.template_renderer import followed_templates
 from tracing import open_recorder
 
 log = structlog.get_logger(__name__)
@@ -108,6 +108,9 @@ def open_worker(
     stack.callback(ledger.close)
     versions = Versions(ledger.database)
     now = outage.until_available("start", lambda: in_force_at_start(settings, versions))
+    templates = outage.until_available(
+        "start", lambda: followed_templates(settings, ledger.database)
+    )
     name = settings.worker.id or socket.gethostname()
     recorder = open_recorder(settings, name, spans=True)
     stack.callback(recorder.close)
@@ -124,11 +127,12 @@ def open_worker(
         recorder=recorder,
         transport=transport,
         tokens=tokens,
-        templates=templates_for(settings, TEMPLATE_SUPPORT),
+        templates=templates,
         metrics=metrics,
         alerts=alerts,
         versions=versions,
         controls=ledger.controls(),
+        sums=ledger.sums(),
         number=now.number,
         stack=stack,
         protocol=kafka.resolve_group_protocol(settings.kafka),
@@ -141,7 +145,7 @@ def open_worker(
     server = HealthServer(settings.worker.health_address, app.health, app.metrics.registry)
     server.start()
     stack.callback(server.stop)
-    _tell_gaps(settings, followed, lanes, parts.templates)
+    _tell_gaps(settings, followed, lanes, templates.current)
     tune_interpreter()
     log.info("worker_started", health=server.address, lanes=[lane.name for lane in lanes])
     return app

@@ -50,13 +50,15 @@ from idempotency.fleet.controls import Controls
 from idempotency.ledger import Ledger, LedgerUnavailable, WorkerInfo
 from idempotency.outcomes.lanes import AnnouncedLanes
 from idempotency.prefilter import Prefilter
+from idempotency.sums.store import SumStore
 from message.delivery import Delivery
 from message.vocabulary import Lane, dead_letter_topic
 from policy.schema import Guarantee, Ordering, Policy
-from policy.templates.templates import Templates
+from policy.templates.active import TemplateFollower
 from policy.watcher import PolicyWatcher, VersionSource
 from sending.accounts.limits import AccountsByLane, SendLimits, open_quotas
 from sending.accounts.rate_limiter import RateLimiter
+from sending.accounts.snapshots import account_snapshots
 from sending.alerts.notifier import AlertNotifier
 from sending.lane_routes import routes_of
 from sending.policy_reload import policy_readings
@@ -66,6 +68,7 @@ from sending.runtime.health import Health
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
+from sending.sum_writer import SumWriter
 from sending.template_renderer import rendered
 from tracing.events import Recorder
 from tracing.masks import hasher
@@ -88,11 +91,12 @@ class OpenedBackends(NamedTuple):
     recorder: Recorder
     transport: TransportRouter
     tokens: Tokens
-    templates: Templates
+    templates: TemplateFollower
     metrics: Metrics
     alerts: AlertNotifier
     versions: VersionSource
     controls: Controls
+    sums: SumStore
     number: int
     """Number of the policy version in force at the start; 0: the file's policy."""
     protocol: kafka.GroupProtocol
@@ -175,7 +179,13 @@ def build(
         lambda new: routes_for(settings, new, lanes),
         parts.announced,
     )
-    watch = PolicyWatcher(parts.versions, settings.accounts, adoption, number=parts.number)
+    watch = PolicyWatcher(
+        parts.versions,
+        settings.accounts,
+        adoption,
+        number=parts.number,
+        beside=parts.templates.look,
+    )
     stages = WorkerStages(
         source=source,
         entries=entries,
@@ -191,6 +201,7 @@ def build(
         watch=watch,
         control=_control(core, pools, entries, lease, stop),
         snapshot=_snapshot(core, pools, entries, source, watch),
+        sums=SumWriter(core.metrics.sums, parts.sums, name),
         thread_group=ThreadGroup(),
         clock=core.clock,
     )
@@ -288,7 +299,22 @@ def _control(
         PausedLanes(pools, [entry.intake for entry in entries], lease.hurry),
         stop.set,
         monotonic=core.clock.monotonic,
+        hold=_hold(core, entries, lease),
     )
+
+
+def _hold(
+    core: _Core, entries: Sequence[LaneEntry], lease: WorkerLease
+) -> Callable[[frozenset[str]], None]:
+    """Returns the function that holds paused accounts. It looks at once for what a resumed one may take."""
+
+    def hold(accounts: frozenset[str]) -> None:
+        core.send_limits.held.hold(accounts)
+        for entry in entries:
+            entry.intake.room_made()
+        lease.hurry()
+
+    return hold
 
 
 def _snapshot(
@@ -305,6 +331,7 @@ def _snapshot(
         watch,
         waiting=lambda lane: intakes[lane].waiting(lane),
         open_breakers=lambda lane: core.send_limits.accounts[lane].open_breakers(),
+        accounts=lambda: account_snapshots(core.send_limits, core.parts.tokens),
         monotonic=core.clock.monotonic,
     )
 
@@ -389,7 +416,7 @@ def _entry(
         clock=core.clock,
         finished=core.finished,
         on_dropped=core.done.put,
-        render=partial(rendered, core.parts.templates),
+        render=lambda notification: rendered(core.parts.templates.current, notification),
     )
     intake.on_taken = screen.wanted
     combined_commit = CombinedCommit(intake, gate) if isinstance(gate, LedgerClaims) else None

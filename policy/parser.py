@@ -35,7 +35,7 @@ from policy.validation import (
 )
 
 _FIELDS: Final = frozenset(LanePolicy.__struct_fields__)
-_TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
+INNER_TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "breaker": BreakerPolicy,
     "retry": RetryPolicy,
     "smtp": SmtpPolicy,
@@ -71,6 +71,17 @@ class PolicyParser(TomlDocument):
 
     def lanes(self) -> dict[str, LanePolicy]:
         """Returns every lane's policy; fields with problems keep their defaults."""
+        return {lane.name: self._merged(lane, layer) for lane, layer in self._layers().items()}
+
+    def origins(self) -> dict[str, dict[str, Place]]:
+        """Returns the place that sets each field, by lane and dotted field; defaults are left out."""
+        return {
+            lane.name: {".".join(key): place for key, (_, place) in layer.items()}
+            for lane, layer in self._layers().items()
+        }
+
+    def _layers(self) -> dict[Lane, Layer]:
+        """Returns the fields that the file sets for each lane."""
         self._check_top()
         shared = self.table(self.data, ("defaults",))
         kinds = {kind: shared.pop(kind) for kind in KINDS if kind in shared}
@@ -78,10 +89,7 @@ class PolicyParser(TomlDocument):
         by_kind = {kind: self._layer(("defaults", kind), kinds.get(kind, {})) for kind in KINDS}
         named = {name: self._layer(("lanes", name), table) for name, table in self._lane_tables()}
         return {
-            lane.name: self._merged(
-                lane, {**defaults, **by_kind[lane.kind], **self._of_lane(lane, named)}
-            )
-            for lane in LANES
+            lane: {**defaults, **by_kind[lane.kind], **self._of_lane(lane, named)} for lane in LANES
         }
 
     def _of_lane(self, lane: Lane, named: Mapping[str, Layer]) -> Layer:
@@ -135,7 +143,7 @@ class PolicyParser(TomlDocument):
         layer: Layer = {}
         for key, value in table.items():
             place = (*path, key)
-            if key in _TABLES:
+            if key in INNER_TABLES:
                 layer |= self._inner(place, value)
             elif key not in _FIELDS:
                 self.report(place, f"unknown key{did_you_mean(key, _FIELDS)}")
@@ -146,7 +154,7 @@ class PolicyParser(TomlDocument):
     def _inner(self, path: Place, table: Any) -> Layer:
         """Returns the fields of a lane's inner table; other layers may set others of them."""
         name = path[-1]
-        struct = _TABLES[name]
+        struct = INNER_TABLES[name]
         if not isinstance(table, dict):
             self.report(path, "must be a table")
             return {}
@@ -179,7 +187,7 @@ class PolicyParser(TomlDocument):
         """Yields the same for a value in an inner table."""
         if (table, key) in _CHOICES:
             yield from _wrong_choice((table, key), value)
-        elif problems := list(misfit(_TABLES[table], key, value)):
+        elif problems := list(misfit(INNER_TABLES[table], key, value)):
             yield from problems
         elif table == "quiet_hours":
             yield from wrong_time(key, value)

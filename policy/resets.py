@@ -1,4 +1,4 @@
-"""Tables that a new policy text drops, and the changes that follow from it. Pure functions."""
+"""Tables that a new policy text changes or drops, and their lanes. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from message.vocabulary import Lane
+from message.vocabulary import LANES, Lane
 from policy.diff import Change
 from policy.schema import DEFAULTS_BY_KIND
 
@@ -22,6 +22,14 @@ def resets(found: Sequence[Change], dropped: Sequence[str]) -> list[Change]:
     return [one for one in found if any(_applies(table, one.lane) for table in dropped)]
 
 
+def changed_lanes(before: str, after: str) -> set[Lane]:
+    """Returns the lanes that an added, changed or dropped table applies to, whatever it changes for them.
+    Both texts are valid."""
+    old, new = _tables(before), _tables(after)
+    changed = [name for name in old | new if old.get(name) != new.get(name)]
+    return {lane for lane in LANES for table in changed if _applies(table, lane)}
+
+
 def _applies(table: str, lane: Lane) -> bool:
     """Returns whether the table of this header applied to the lane."""
     if table in ("[defaults]", f"[defaults.{lane.kind}]"):
@@ -30,12 +38,14 @@ def _applies(table: str, lane: Lane) -> bool:
     return name != table and lane.fits(name)
 
 
-def _tables(text: str) -> list[str]:
-    """Returns the headers of the tables that set something."""
+def _tables(text: str) -> dict[str, Any]:
+    """Returns the tables that set something, by their headers."""
     content = tomllib.loads(text)
     defaults: Mapping[str, Any] = content.get("defaults", {})
     own = {key: value for key, value in defaults.items() if key not in DEFAULTS_BY_KIND}
-    names = ["[defaults]"] if own else []
-    names += [f"[defaults.{kind}]" for kind in DEFAULTS_BY_KIND if defaults.get(kind)]
+    found: dict[str, Any] = {"[defaults]": own} if own else {}
+    found |= {
+        f"[defaults.{kind}]": defaults[kind] for kind in DEFAULTS_BY_KIND if defaults.get(kind)
+    }
     lanes: Mapping[str, Any] = content.get("lanes", {})
-    return names + [f'[lanes."{name}"]' for name, table in lanes.items() if table]
+    return found | {f'[lanes."{name}"]': table for name, table in lanes.items() if table}

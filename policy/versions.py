@@ -6,10 +6,10 @@ Once the first is applied, the file alone changes nothing (docs/decisions/047-po
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from difflib import unified_diff
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from sqlalchemy import Connection, bindparam, text
@@ -22,7 +22,7 @@ _NEWER: Final = text(f"""
 SELECT {_COLUMNS} FROM policy_versions WHERE number > :known ORDER BY number DESC LIMIT 1""")  # noqa: S608
 _ONE: Final = text(f"SELECT {_COLUMNS} FROM policy_versions WHERE number = :number")  # noqa: S608
 _HISTORY: Final = text(f"""
-SELECT {_COLUMNS} FROM policy_versions ORDER BY number DESC LIMIT :limit""")  # noqa: S608
+SELECT {_COLUMNS} FROM policy_versions WHERE number < :before ORDER BY number DESC LIMIT :limit""")  # noqa: S608
 _ADD: Final = text("""
 INSERT INTO policy_versions (number, name, author, at, text, diff)
 SELECT :number, :name, :author, :at, :text, :diff
@@ -37,6 +37,7 @@ SELECT version, text FROM policy_texts WHERE version IN :versions""").bindparams
     bindparam("versions", expanding=True)
 )
 _MS: Final = 1_000
+_BEYOND: Final = (1 << 31) - 1
 _NOW: Final = text("SELECT hongyan_now()")
 
 
@@ -59,14 +60,37 @@ class Version(msgspec.Struct, frozen=True):
     """Against the version before; for the first one, against the file in force until then."""
 
 
-def overtaken(newest: Version | None, expected: int) -> str:
-    """Returns the error text for a version `expected` (0: none) that is not the newest."""
-    wanted = f"v{expected}" if expected else "no applied version"
+def difference(before: str, after: str, old: str, new: str) -> str:
+    """Returns the changes from one text to another, in unified form under these names."""
+    lines = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    return "".join(unified_diff(lines[0], lines[1], old, new))
+
+
+class AppliedVersion(Protocol):
+    """An applied policy, or applied templates."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def author(self) -> str: ...
+    @property
+    def at(self) -> int: ...
+
+
+def overtaken(newest: AppliedVersion | None, expected: int, what: str = "policy") -> str:
+    """Returns the error text for a version `expected` (0: none) that is not the newest; `what` is `policy`
+    or `templates`."""
+    wanted = (
+        f"{what[0] if what != 'policy' else 'v'}{expected}" if expected else "no applied version"
+    )
     if newest is None:
-        return f"{wanted} is expected, but no policy was ever applied: look at the file's, and apply again"
+        none = "no policy was" if what == "policy" else f"no {what} were"
+        return f"{wanted} is expected, but {none} ever applied: look at the file's, and apply again"
     at = datetime.fromtimestamp(newest.at / _MS, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     return (
-        f"{wanted} is expected, but {newest.author} applied {newest.name} at {at}: see `hongyan policy"
+        f"{wanted} is expected, but {newest.author} applied {newest.name} at {at}: see `hongyan {what}"
         f" history {newest.number}`, take its change over, and apply again"
     )
 
@@ -89,32 +113,36 @@ class Versions:
         """Returns the version of that number; None if there is none."""
         return self._one(_ONE, number=number)
 
-    def history(self, limit: int) -> list[Version]:
-        """Returns up to `limit` versions, the newest first."""
+    def history(self, limit: int, before: int | None = None) -> list[Version]:
+        """Returns up to `limit` versions, the newest first; only those before a number, if one is given."""
+        asked = {"limit": limit, "before": before or _BEYOND}
         with self._database.begin() as connection:
-            return [Version(*row) for row in connection.execute(_HISTORY, {"limit": limit})]
+            return [Version(*row) for row in connection.execute(_HISTORY, asked)]
 
-    def add(self, content: str, author: str, *, base: int, before: str) -> Version:
+    def add(
+        self,
+        content: str,
+        author: str,
+        *,
+        base: int,
+        before: str,
+        record: Callable[[Connection, Version], object] | None = None,
+    ) -> Version:
         """Puts a text in force, after the version numbered `base` (0: none) whose text is `before`.
 
-        Raises Overtaken if `base` is no longer the newest.
+        `record` writes in the same transaction. Raises Overtaken if `base` is no longer the newest.
         """
         number = base + 1
         name = f"v{number}:{digest(content.encode())}"
-        diff = "".join(
-            unified_diff(
-                before.splitlines(keepends=True),
-                content.splitlines(keepends=True),
-                f"v{base}" if base else "file",
-                f"v{number}",
-            )
-        )
+        diff = difference(before, content, f"v{base}" if base else "file", f"v{number}")
         with self._database.begin() as connection:
             now = self._now_ms(connection)
             version = Version(number, name, author, now, content, diff)
             values = msgspec.structs.asdict(version) | {"base": base}
             if not connection.execute(_ADD, values).rowcount:
                 raise Overtaken(overtaken(self._newest(connection), base))
+            if record is not None:
+                record(connection, version)
         return version
 
     def keep(self, version: str, content: str) -> None:

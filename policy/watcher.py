@@ -40,9 +40,11 @@ class PolicyWatcher:
         *,
         number: int,
         look_s: float = LOOK_S,
+        beside: Callable[[], None] | None = None,
     ) -> None:
         """`number` is that of the version followed now, 0 for none; `accounts` are those of hongyan.toml.
-        `adopt` raises ValueError for a policy that this process cannot follow, and then changed nothing."""
+        `adopt` raises ValueError for a policy that this process cannot follow, and then changed nothing.
+        `beside` looks at the templates after each look, and never raises."""
         self.number = number
         """Number of the version that is followed."""
         self.seen = number
@@ -51,6 +53,7 @@ class PolicyWatcher:
         self._accounts = accounts
         self._adopt = adopt
         self._look_s = look_s
+        self._beside = beside
         self._away = False
         self._stop = threading.Event()
 
@@ -63,6 +66,8 @@ class PolicyWatcher:
         """Looks again and again until `stop`."""
         while not self._stop.wait(self._look_s):
             self.look()
+            if self._beside is not None:
+                self._beside()
 
     def stop(self) -> None:
         """Adopts nothing more; idempotent, safe before `run`."""

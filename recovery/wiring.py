@@ -19,7 +19,7 @@ from backends.metrics.shared_families import IN_FLIGHT, THREADS
 from backends.program import program_version
 from backends.settings import Settings, SettingsError
 from channels.engine import Engine
-from channels.template_support import TEMPLATE_SUPPORT
+from channels.tokens.contract import Tokens
 from channels.tokens.shared import open_tokens
 from channels.transports import TransportRouter
 from idempotency.ledger import RECOVERY, WorkerInfo
@@ -28,8 +28,7 @@ from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery
 from message.vocabulary import LANES, Lane
 from policy.schema import LanePolicy, Policy
-from policy.templates.loading import load_for as load_templates
-from policy.templates.templates import Templates
+from policy.templates.active import TemplateFollower
 from policy.versions import Versions
 from policy.watcher import PolicyWatcher
 from recovery.activity import Activity, Sending
@@ -55,6 +54,7 @@ from recovery.service import Recovery, RecoveryParts
 from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
 from recovery.unknown.resolver import Render, Resolving
 from sending.accounts.limits import AccountsByLane, SendLimits, open_quotas
+from sending.accounts.snapshots import account_snapshots
 from sending.alerts.factory import open_desk, open_watchman
 from sending.lane_routes import routes_of
 from sending.policy_reload import in_force_at_start, policy_readings
@@ -65,7 +65,8 @@ from sending.runtime.health import Health
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
-from sending.template_renderer import TemplateRejected, rendered
+from sending.sum_writer import SumUpkeep, SumWriter
+from sending.template_renderer import TemplateRejected, followed_templates, rendered
 from tracing import open_recorder
 from tracing.events import Recorder
 from tracing.masks import hasher
@@ -105,7 +106,9 @@ class _Core(NamedTuple):
     versions: Versions
     ledger: SqlLedger
     rows: RecoveryStore
+    tokens: Tokens
     engine: Engine
+    templates: TemplateFollower
     render: Render
     report: RecoveryTelemetry
     metrics: RecoveryMetrics
@@ -158,8 +161,13 @@ def open_recovery(
         lease=lease,
         upkeep=send_limits.upkeep,
         watch=watch,
-        control=_control(core, pools, prompts, lease),
-        snapshot=RecoverySnapshotSource(pools, watch, send_limits.accounts),
+        control=_control(core, pools, prompts, lease, send_limits),
+        snapshot=RecoverySnapshotSource(
+            pools,
+            watch,
+            send_limits.accounts,
+            lambda: account_snapshots(send_limits, core.tokens),
+        ),
         outage=core.outage,
         report=core.report,
         lines=_line_watch(core, routes, settler, prompts),
@@ -173,6 +181,7 @@ def open_recovery(
         archiving=archiving,
         schedule=Activity(core.clock.monotonic),
         prompts=prompts,
+        sums=_sums(core),
         publishers=core.publishers,
         poll_s=settings.recovery.poll_s,
         stop=stop,
@@ -204,12 +213,14 @@ def _core(
 ) -> _Core:
     """Opens the backends, after the check of the configuration. Raises SettingsError."""
     routes_for(settings, policy, lanes)
-    templates = load_templates(settings, TEMPLATE_SUPPORT)
     outage, clock, name = Outage(), Clock(), recovery_name(settings)
     outage.stop = threading.Event()
     ledger = _ledger(settings, stack, stop)
     versions = Versions(ledger.database)
     now = outage.until_available("start", lambda: in_force_at_start(settings, versions))
+    templates = outage.until_available(
+        "start", lambda: followed_templates(settings, ledger.database)
+    )
     recorder = open_recorder(settings, name, spans=True)
     stack.callback(recorder.close)
     wires = TransportRouter()
@@ -231,7 +242,9 @@ def _core(
         versions=versions,
         ledger=ledger,
         rows=ledger.recovering(),
+        tokens=tokens,
         engine=Engine(wires, tokens),
+        templates=templates,
         render=partial(_render, templates),
         report=RecoveryTelemetry(
             recorder,
@@ -450,7 +463,13 @@ def _watch(
         for follow in followers:
             follow(new)
 
-    watch = PolicyWatcher(core.versions, settings.accounts, adopt, number=core.number)
+    watch = PolicyWatcher(
+        core.versions,
+        settings.accounts,
+        adopt,
+        number=core.number,
+        beside=core.templates.look,
+    )
     show_readings(core.metrics.registry, lambda: policy_readings(watch, lambda: adoption.kept))
     return watch
 
@@ -505,15 +524,32 @@ def _control(
     pools: Mapping[str, Sequence[RetryPool]],
     prompts: Prompts,
     lease: WorkerLease,
+    send_limits: SendLimits,
 ) -> ControlWatcher:
     """Returns the watcher for a person's orders; each change is shown by a heartbeat at once."""
     controls = core.ledger.controls()
+
+    def hold(accounts: frozenset[str]) -> None:
+        send_limits.held.hold(accounts)
+        for lane in pools:
+            prompts.give(lane)
+        lease.hurry()
+
     return ControlWatcher(
         lambda: controls.orders(core.name, lease.since_ms),
         PausedRetries(pools, prompts.give, lease.hurry),
         core.stop.set,
         monotonic=core.clock.monotonic,
+        hold=hold,
     )
+
+
+def _sums(core: _Core) -> SumWriter:
+    """Returns the writer of this recovery's sums; one recovery rolls up those of all processes."""
+    upkeep = SumUpkeep(
+        core.ledger.sum_rollup(), lambda duty, lease_ms: core.rows.hold(duty, core.name, lease_ms)
+    )
+    return SumWriter(core.metrics.sums, core.ledger.sums(), core.name, upkeep=upkeep)
 
 
 def _archiving(core: _Core) -> Archiving | None:
@@ -544,10 +580,10 @@ def _threads(settings: Settings, policy: LanePolicy) -> int:
     return max(1, int(policy.threads * settings.recovery.share))
 
 
-def _render(templates: Templates, delivery: Delivery) -> str:
+def _render(templates: TemplateFollower, delivery: Delivery) -> str:
     """Writes `delivery.rendered` by the templates in force; see `recovery.unknown.resolver.Render`."""
     try:
-        delivery.rendered = rendered(templates, delivery.notification)
+        delivery.rendered = rendered(templates.current, delivery.notification)
     except TemplateRejected as exc:
         return exc.reason
     return ""

@@ -8,12 +8,18 @@ from __future__ import annotations
 import structlog
 
 from backends.logs import where
+from backends.settings import Settings
+from backends.sql.database import Database
+from channels.template_support import TEMPLATE_SUPPORT
+from idempotency.error_mapping import errors
 from message.delivery import Rendered, private_of
 from message.envelope import Notification
 from message.foreign_text import shown, shown_name
 from message.reasons import TEMPLATE_FAILED
+from policy.templates.active import TemplateFollower, templates_in_force
 from policy.templates.templates import Templates
 from policy.templates.variables import TemplateError
+from policy.templates.versions import TemplateVersions
 
 log = structlog.get_logger(__name__)
 
@@ -24,6 +30,23 @@ class TemplateRejected(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+def followed_templates(settings: Settings, database: Database) -> TemplateFollower:
+    """Returns the templates in force, which follow later versions.
+
+    Raises TemplateFileError, LedgerError.
+    """
+    versions = TemplateVersions(database)
+    with errors():
+        now = templates_in_force(settings, versions, TEMPLATE_SUPPORT)
+    if now.file_differs:
+        log.warning(
+            "templates_file_differs",
+            follows=now.templates.version,
+            what="the applied version counts; `hongyan templates apply` puts the file in force",
+        )
+    return TemplateFollower(now, versions, TEMPLATE_SUPPORT)
 
 
 def rendered(templates: Templates, notification: Notification) -> Rendered | None:

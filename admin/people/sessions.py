@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, bindparam, text
 
 from admin.access import Person, Role
 from admin.people.users import User, UserState
@@ -26,6 +27,13 @@ SELECT s.seen_at, s.ends_at, u.id, u.name, u.password_hash, u.oidc_subject, u.st
   LEFT JOIN console_roles AS r ON r.user_id = u.id
  WHERE s.token_hash = :hash""")
 _SEEN: Final = text("UPDATE console_sessions SET seen_at = :now WHERE token_hash = :hash")
+_ALIVE: Final = text("""
+SELECT s.token_hash FROM console_sessions AS s JOIN console_users AS u ON u.id = s.user_id
+ WHERE s.token_hash IN :hashes AND s.ends_at > :now AND s.seen_at > :idle_since
+   AND u.state = :active""").bindparams(bindparam("hashes", expanding=True))
+_ALL_SEEN: Final = text(
+    "UPDATE console_sessions SET seen_at = :now WHERE token_hash IN :hashes AND seen_at <= :before"
+).bindparams(bindparam("hashes", expanding=True))
 _END: Final = text("DELETE FROM console_sessions WHERE token_hash = :hash")
 _END_OLD: Final = text(
     "DELETE FROM console_sessions WHERE ends_at <= :now OR seen_at <= :idle_since"
@@ -80,6 +88,21 @@ class Sessions:
             if now - rows[0].seen_at >= SEEN_EVERY_MS:
                 connection.execute(_SEEN, {"hash": hashed, "now": now})
         return _person(rows)
+
+    def alive(self, tokens: Collection[str]) -> set[str]:
+        """Returns those of the tokens whose session is not over, and notes that they are in use."""
+        if not tokens:
+            return set()
+        by_hash = {token_hash(token): token for token in tokens}
+        with errors(), self._database.begin() as connection:
+            now = self._clock(connection)
+            asked = {"hashes": list(by_hash), "now": now, "active": UserState.ACTIVE.value}
+            asked["idle_since"] = now - self._limits.idle_ms
+            found = list(connection.execute(_ALIVE, asked).scalars())
+            if found:
+                seen = {"hashes": found, "now": now, "before": now - SEEN_EVERY_MS}
+                connection.execute(_ALL_SEEN, seen)
+        return {by_hash[one] for one in found}
 
     def end(self, token: str) -> None:
         """Ends one session; one that is over is none."""

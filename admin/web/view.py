@@ -20,9 +20,9 @@ from admin.access import Person, Role
 from admin.parts import ConsoleParts
 from admin.web import cookies
 from admin.web.csrf import csrf_token
+from admin.web.foreign_text import visible
 from admin.web.headers import NONCE
 from admin.web.languages import LANGUAGES, Texts, language_of, texts_of
-from admin.web.marks import visible
 from admin.web.navigation import Entry, entries_for
 
 AnyRequest = Request[Any, Any, Any]
@@ -46,7 +46,9 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.globals |= {"asset": asset, "languages": LANGUAGES, "Role": Role, "query": query}
-    made.filters |= {"utc": utc, "iso": iso, "count": count, "span": span, "visible": visible}
+    made.filters["changed_lines"] = changed_lines
+    made.filters |= {"utc": utc, "iso": iso, "count": count, "span": span, "duration": duration}
+    made.filters["visible"] = visible
     return made
 
 
@@ -88,6 +90,20 @@ def span(ms: int | None) -> str:
             found.append(f"{rest // seconds}{unit}")
             rest %= seconds
     return " ".join(found[:2])
+
+
+def changed_lines(diff: str) -> str:
+    """Returns the counts of added and removed lines of a unified difference, as `+3 −1`."""
+    lines = diff.splitlines()[2:]
+    added = sum(line.startswith("+") for line in lines)
+    return f"+{added} −{sum(line.startswith('-') for line in lines)}"
+
+
+def duration(ms: int | None) -> str:
+    """Returns a measured time: `840 ms`, `3.42 s`, or as `span` from a minute on; a dash for none."""
+    if ms is None or ms >= 60_000:
+        return span(ms)
+    return f"{ms} ms" if ms < 1_000 else f"{ms / 1_000:.2f} s"
 
 
 def query(**fields: object) -> str:

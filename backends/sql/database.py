@@ -46,6 +46,8 @@ _FIXED_PLANS = {
     "jit": "off",
 }
 
+_KEPT_PLANS = {"plan_cache_mode": "force_generic_plan", "jit": "off"}
+
 
 def database_url(url: str, base: str | Path = ".") -> URL:
     """Returns the URL with our driver; a relative SQLite file is in `base`. Raises ValueError."""
@@ -92,7 +94,8 @@ class Database:
 
     `hot` is for the ledger's own few statements: fixed plans, see `_FIXED_PLANS`. Connections are
     not pinged before use: a dead one costs one SqlAway, which every caller repeats. `statement_ms` ends a
-    statement on PostgreSQL.
+    statement on PostgreSQL. `keeps_plans` is for pages: a statement is planned once a connection, since a
+    plan over all days costs more than its execution (decision 207).
     """
 
     def __init__(
@@ -102,13 +105,14 @@ class Database:
         hot: bool = False,
         pool_size: int = 4,
         statement_ms: int = STATEMENT_MS,
+        keeps_plans: bool = False,
     ) -> None:
         self.url = url
         self.is_postgres = url.get_backend_name() == "postgresql"
         self._generation = 0  # `_reraise` of any thread adds to it; a race renews twice
         self._closed = False  # written by `close` alone
         self.engine = (
-            _postgres(url, hot, pool_size, statement_ms)
+            _postgres(url, hot, keeps_plans, pool_size, statement_ms)
             if self.is_postgres
             else _sqlite(url, pool_size)
         )
@@ -174,7 +178,7 @@ class Database:
             record.invalidate()
 
 
-def _postgres(url: URL, hot: bool, pool_size: int, statement_ms: int) -> Engine:
+def _postgres(url: URL, hot: bool, keeps_plans: bool, pool_size: int, statement_ms: int) -> Engine:
     engine = create_engine(
         url,
         pool_size=pool_size,
@@ -195,8 +199,11 @@ def _postgres(url: URL, hot: bool, pool_size: int, statement_ms: int) -> Engine:
             **url.query,
         },
     )
-    session = _SESSION | {"statement_timeout": str(statement_ms)} | (_FIXED_PLANS if hot else {})
+    plans = _FIXED_PLANS if hot else _KEPT_PLANS if keeps_plans else {}
+    session = _SESSION | {"statement_timeout": str(statement_ms)} | plans
     event.listen(engine, "connect", lambda connection, _record: _prepare(connection, session))
+    if keeps_plans:
+        event.listen(engine, "connect", _prepare_statements_at_once)
     if hot:
         event.listen(engine, "do_connect", _connect_impatiently)
     return engine
@@ -223,6 +230,12 @@ def _prepare(connection: psycopg.Connection[Any], session: dict[str, str]) -> No
         "SELECT set_config('synchronous_commit', 'on', false)"
         " WHERE current_setting('synchronous_commit') = 'off'"
     )
+
+
+def _prepare_statements_at_once(connection: psycopg.Connection[Any], _record: object) -> None:
+    """Lets a statement's first execution keep its plan, unless the URL forbids prepared statements."""
+    if connection.prepare_threshold is not None:
+        connection.prepare_threshold = 0
 
 
 def _sqlite(url: URL, pool_size: int) -> Engine:

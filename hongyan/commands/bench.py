@@ -77,6 +77,15 @@ SPARK_HELP = explained(
     "hongyan bench spark --json",
     "hongyan bench spark --sizes 200000,1000000      small ones",
 )
+CONSOLE_HELP = explained(
+    "Measure the console over a large ledger on the local stack: searches by every field, overview and "
+    "timeline, 20 clients at once; live streams; bytes of pages; a frozen selection. Without "
+    "--database-url it fills a database first: 10 million rows take some quarter of an hour and 20 GB. "
+    "Exits 1 when a bar is missed, and names it.",
+    "hongyan bench console --with-worker --json",
+    "hongyan bench console --rows 600000 --keep      a small one, kept for further runs",
+    "hongyan bench console --database-url postgresql://…/console_bench_1 --only receiver",
+)
 _COLUMNS = {
     "ordered_per_second": "ordered/s",
     "per_second": "messages/s",
@@ -209,6 +218,39 @@ def spark(
 ) -> None:
     bench = _module("spark")
     report = bench.measure(sizes_of(sizes), say=_say, folder=folder)
+    for ratio in report["ratios"]:
+        if not ratio["holds"]:
+            complain(f"missed: {ratio['ratio']} is {ratio['median']}, wanted {ratio['wanted']}")
+    _end(report, as_json=as_json)
+
+
+@app.command("console", help=CONSOLE_HELP, short_help="The console over a large ledger.")
+def console(
+    rows: Annotated[int, typer.Option("--rows", min=1_000, help="Deliveries.")] = 10_000_000,
+    days: Annotated[int, typer.Option("--days", min=7, help="Days that they cover.")] = 60,
+    database_url: Annotated[
+        str,
+        typer.Option("--database-url", metavar="URL", help="A database that is filled already."),
+    ] = "",
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the database that is made.")] = False,
+    with_worker: Annotated[
+        bool, typer.Option("--with-worker", help="With a worker at full rate beside it.")
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, help="Of each kind of question.")
+    ] = 5.0,
+    only: Annotated[list[str] | None, typer.Option("--only", help="Only these questions.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    bench, servers = _bench("console")
+    load = bench.ConsoleLoad(seconds=seconds, with_worker=with_worker, only=only or ())
+    shape = bench.Shape(rows=rows, days=days)
+    given: dict[str, Any] = {"database_url": database_url, "keep": keep, "say": _say}
+    try:
+        report = bench.measure(servers, load=load, shape=shape, **given)
+    except ValueError as exc:
+        complain(str(exc))
+        raise typer.Exit(PROBLEMS) from exc
     for ratio in report["ratios"]:
         if not ratio["holds"]:
             complain(f"missed: {ratio['ratio']} is {ratio['median']}, wanted {ratio['wanted']}")

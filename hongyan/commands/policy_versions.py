@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,11 +17,8 @@ from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, prin
 if TYPE_CHECKING:
     from backends.settings import Settings
     from idempotency.sql_ledger import SqlLedger
-    from policy.active import ActivePolicy
-    from policy.diff import Change, Effect
-    from policy.problems import Problem
-    from policy.schema import Policy
     from policy.versions import Version
+    from sending.policy_change import PolicyPlan
 
 APPLY = explained(
     "Put a policy in force: every worker and recovery follows it within seconds, without a restart. "
@@ -41,23 +38,6 @@ HISTORY = explained(
 _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
 _LINES_AT_MOST = 40
 _MS = 1_000
-
-
-class PolicyPlan(NamedTuple):
-    """The effects of applying a policy."""
-
-    now: ActivePolicy
-    policy: Policy
-    content: str
-    changes: Sequence[Change]
-    effects: Sequence[Effect]
-    refusals: Sequence[str]
-    dropped: Sequence[str]
-    """Tables that the text in force has and the new one lacks."""
-    resets: Sequence[Change]
-    """Changes of the lanes that a dropped table applies to."""
-    warnings: Sequence[Problem]
-    """Valid values that a person should check."""
 
 
 def apply(
@@ -91,18 +71,18 @@ def apply(
     ledger = _ledger(settings)
     try:
         plan = _plan(settings, ledger, file, expected)
-        if plan.resets and not yes:
-            plan = plan._replace(refusals=[*plan.refusals, _unconfirmed(plan)])
-        wanted = bool(plan.content != plan.now.text or plan.now.number == 0)
+        if plan.drop_sentence and not yes:
+            unconfirmed = f"{plan.drop_sentence}: give --yes if that is meant"
+            plan = plan._replace(refusals=[*plan.refusals, unconfirmed])
         version = None
-        if wanted and not plan.refusals and not dry_run:
-            version = _apply(ledger, plan, who)
+        if plan.wanted and not plan.refusals and not dry_run:
+            version = _apply(ledger, plan, who, drops=yes)
     finally:
         ledger.close()
     if as_json:
         print_json(_as_json(plan, version, dry_run=dry_run))
     else:
-        _say(plan, version, wanted=wanted)
+        _say(plan, version)
     raise typer.Exit(PROBLEMS if plan.refusals else DONE)
 
 
@@ -156,58 +136,18 @@ def _number(expect: str) -> int:
     return int(number)
 
 
-def _unconfirmed(plan: PolicyPlan) -> str:
-    does = "is empty" if not plan.content.strip() else f"drops {', '.join(plan.dropped)}"
-    lanes = len({change.lane for change in plan.resets})
-    return (
-        f"the policy {does}, which resets {len(plan.resets)} values of {lanes} lanes: give --yes if that is"
-        " meant"
-    )
-
-
 def _plan(settings: Settings, ledger: SqlLedger, file: Path, expected: int | None) -> PolicyPlan:
-    from backends.settings import SettingsError
-    from channels.accounts.lane_accounts import lane_accounts
-    from idempotency.open_counts import waiting
-    from message.vocabulary import LANES
-    from policy.active import in_force
-    from policy.diff import changes, effects, refusals
-    from policy.loading import cautions_in, load, read
-    from policy.outcome_checks import missing_settings
-    from policy.resets import dropped_tables, resets
-    from policy.versions import Overtaken, Versions, overtaken
+    from policy.loading import load, read
+    from sending.policy_change import plan
 
-    policy = load(file, settings.accounts)
-    for lane in LANES:
-        if policy.of(lane).account_names:
-            lane_accounts(lane, settings.accounts, policy.of(lane))
-    if lacking := missing_settings(settings.outcomes, policy.announced):
-        raise SettingsError(lacking)
-    versions = Versions(ledger.database)
-    now = in_force(settings, versions)
-    if expected is not None and now.number != expected:
-        raise Overtaken(overtaken(versions.newest(), expected))
-    content = read(file).decode()
-    dropped = dropped_tables(now.text, content)
-    found, rows = changes(now.policy, policy), waiting(ledger.database)
-    return PolicyPlan(
-        now,
-        policy,
-        content,
-        found,
-        effects(now.policy, policy, found, rows),
-        refusals(found, rows, ledger.live_lanes()),
-        dropped,
-        resets(found, dropped),
-        cautions_in(file),
-    )
+    load(file, settings.accounts)  # raises for bytes that are not UTF-8, too
+    return plan(settings, ledger, str(file), read(file).decode(), expected)
 
 
-def _apply(ledger: SqlLedger, plan: PolicyPlan, author: str) -> Version:
-    from policy.versions import Versions
+def _apply(ledger: SqlLedger, plan: PolicyPlan, author: str, *, drops: bool) -> Version:
+    from sending.policy_change import apply as put_in_force
 
-    versions, now = Versions(ledger.database), plan.now
-    return versions.add(plan.content, author, base=now.number, before=now.text)
+    return put_in_force(ledger, plan, author, drops=drops)
 
 
 def _as_json(plan: PolicyPlan, version: Version | None, *, dry_run: bool) -> dict[str, Any]:
@@ -228,8 +168,8 @@ def _as_json(plan: PolicyPlan, version: Version | None, *, dry_run: bool) -> dic
     }
 
 
-def _say(plan: PolicyPlan, version: Version | None, *, wanted: bool) -> None:
-    if not wanted:
+def _say(plan: PolicyPlan, version: Version | None) -> None:
+    if not plan.wanted:
         out().print(f"{plan.now.policy.version} says so already; nothing to apply")
         return
     _say_changes(plan)

@@ -179,11 +179,11 @@ def _outcome(order: _Order, checks: list[Check]) -> EnqueueOutcome:
     from hongyan.submission.notification_file import checked_lines
     from hongyan.submission.receiver_check import ReceiverCheck
     from hongyan.submission.template_check import TemplateCheck
-    from policy.templates.loading import load_for
+    from hongyan.template_source import templates_now
     from sending.accepted_trace import accepted_trace
 
     settings = order.settings
-    templates, outcome = load_for(settings), EnqueueOutcome()
+    templates, outcome = templates_now(settings), EnqueueOutcome()
     render = TemplateCheck(templates)
     check = _all([*checks, ReceiverCheck(settings.accounts)])
     if order.file is not None:
@@ -221,7 +221,8 @@ def _one(
     fields: dict[str, Any], templates: Templates, render: Render, check: Check
 ) -> Iterator[Ready]:
     """The notification that the flags describe."""
-    from hongyan.enqueue import prepared, typed
+    from hongyan.enqueue import prepared
+    from policy.templates.parameters import typed
 
     now_ms = time.time_ns() // 1_000_000
     return iter([prepared(typed(fields, templates), now_ms, render, check)])

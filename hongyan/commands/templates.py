@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from hongyan.commands import template_versions
 from hongyan.errors import WrongUsage
 from hongyan.flags import pairs
 from hongyan.output import templates as template_pages
@@ -47,11 +48,13 @@ _FILE = Annotated[
 ]
 _FROM = Annotated[
     Path | None,
-    typer.Option(
-        "--file", "-f", help="Instead of templates.file of hongyan.toml.", show_default=False
-    ),
+    typer.Option("--file", "-f", help="Instead of the templates in force.", show_default=False),
 ]
 _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
+
+
+app.command("apply", help=template_versions.APPLY)(template_versions.apply)
+app.command("history", help=template_versions.HISTORY)(template_versions.history)
 
 
 @app.command("check", help=CHECK)
@@ -183,9 +186,10 @@ def _left_out(settings: Settings, templates: Templates) -> _LeftOut:
 def _templates(context: typer.Context, file: Path | None) -> Templates:
     settings = settings_of(context)
     from channels.template_support import TEMPLATE_SUPPORT
-    from policy.templates.loading import file_of, load
+    from hongyan.template_source import templates_now
+    from policy.templates.loading import load
 
-    return load(file or file_of(settings), TEMPLATE_SUPPORT)
+    return load(file, TEMPLATE_SUPPORT) if file else templates_now(settings, TEMPLATE_SUPPORT)
 
 
 def _check_provider(template: DeclaredTemplate, provider: str) -> None:

@@ -20,7 +20,7 @@ MODULES: Final = {
     ),
     "receipts": ("litestar", "uvicorn"),
     "recovery": ("celery", "kombu"),
-    "console": ("argon2", "authlib", "joserfc", "litestar", "uvicorn"),
+    "console": ("argon2", "authlib", "joserfc", "litestar", "tomlkit", "uvicorn"),
     "simulator": ("aiosmtpd", "uvloop"),
     "otel": ("opentelemetry",),
     "spark": ("deltalake", "pyspark"),

@@ -69,6 +69,9 @@ class Archive(Protocol):
     def survey(self, day: int) -> Day:
         """Returns the day's counts. Reads all of it: for people, not for polling."""
 
+    def has_open(self, day: int) -> bool:
+        """Returns whether a row of the day is open, by the indexes of open rows: the day stays then."""
+
     def archive(self, day: int) -> Archived:
         """Archives the day. Raises DayOpen: then nothing has changed on PostgreSQL; on SQLite the batches
         archived before stay archived."""

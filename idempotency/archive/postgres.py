@@ -98,6 +98,11 @@ class PostgresArchive(LedgerPart):
             row = connection.execute(_SURVEY, asked).one()
         return Day(day, row.rows, row.open, row.parked)
 
+    def has_open(self, day: int) -> bool:
+        statement = text(_OPEN.format(table="deliveries"))
+        with errors(), self._database.begin() as connection:
+            return bool(connection.execute(statement, {"day": day}).scalar_one())
+
     def archive(self, day: int) -> Archived:
         """See `Archive.archive`. Raises NotAllowed too."""
         name = partition_name("deliveries", day)

@@ -77,6 +77,10 @@ class SqliteArchive(LedgerPart):
             row = connection.execute(_SURVEY, {"day": day, "parked": PARKED}).one()
         return Day(day, row.rows, row.open, row.parked)
 
+    def has_open(self, day: int) -> bool:
+        with errors(), self._database.begin() as connection:
+            return bool(connection.execute(_OPEN, {"day": day}).scalar_one())
+
     def archive(self, day: int) -> Archived:
         path, rows, place, parked = self.file_of(day), 0, 0, 0
         while True:

@@ -258,7 +258,7 @@ def _bounded(
         token = places.get(Field.SINCE) or places[Field.UNTIL]
         raise QueryError("search.no_time", token.start, token.end)
     most = longest(terms)
-    if until - since > most:
+    if until - since > most + 1:  # the millisecond of now is part of it
         token = places.get(Field.SINCE, QueryToken("", "", 0, length, 0))
         raise QueryError(
             "search.too_wide",

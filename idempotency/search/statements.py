@@ -41,6 +41,12 @@ _ENDED: Final = "d.state IN ({})".format(", ".join(f"'{state}'" for state in END
 _NOT_UNDER_WAY: Final = "d.state <> 'IN_FLIGHT'"
 _UNDER_WAY: Final = "d.state = 'IN_FLIGHT' AND d.owner > ''"
 """As in idempotency/fleet/status.py: the index on rows under way."""
+_OPENED: Final = {
+    "UNKNOWN": ["d.state = 'UNKNOWN'"],
+    "RETRY": ["d.state = 'RETRY'"],
+    "IN_FLIGHT": ["d.state = 'IN_FLIGHT'", "d.owner > ''"],
+}
+"""Conditions of open states, spelt as in their partial indexes."""
 _MOST_SCANS: Final = 6
 
 
@@ -147,6 +153,16 @@ def page(
         f" ORDER BY d.{time} DESC, d.delivery_key DESC LIMIT {limit}"
     )
     return statement, values
+
+
+def is_opened(terms: DeliveryTerms) -> bool:
+    """Returns whether the search is for open states alone, whose rows are few and have indexes."""
+    return bool(terms.states) and set(terms.states) <= _OPENED.keys() and terms.place is None
+
+
+def opened(state: str) -> list[str]:
+    """Returns the conditions of an open state."""
+    return _OPENED[state]
 
 
 def is_narrow(terms: DeliveryTerms) -> bool:

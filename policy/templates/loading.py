@@ -19,7 +19,7 @@ from message.envelope import MAX_RECEIVER
 from message.vocabulary import CHANNELS
 from policy.loading import Problem, digest
 from policy.templates.declarations import variables
-from policy.templates.page import Page, Place
+from policy.templates.page import Page, Place, TemplateSource
 from policy.templates.parts import expanded, readers
 from policy.templates.provider_forms import Takers, check, form, nothing, providers
 from policy.templates.templates import DeclaredTemplate, Templates
@@ -61,11 +61,30 @@ def load(path: str | Path | None, takers: Takers | None = None) -> Templates:
     """Returns the compiled templates in `path`; none for None. Raises TemplateFileError. See `load_for`."""
     if path is None:
         return Templates()
+    return load_source(path, takers)[0]
+
+
+def load_source(path: str | Path, takers: Takers | None = None) -> tuple[Templates, TemplateSource]:
+    """Returns the compiled templates in `path`, and the texts read. Raises TemplateFileError."""
     page = Page(Path(path))
+    templates = _checked(page, takers)
+    return Templates(templates, page.version()), TemplateSource(page.text, page.files)
+
+
+def parse(
+    name: str, source: TemplateSource, takers: Takers | None = None, *, version: str
+) -> Templates:
+    """Returns the templates in these texts, known as `version`; problems call them `name`. Reads no file.
+    Raises TemplateFileError."""
+    return Templates(_checked(Page(Path(name), source), takers), version)
+
+
+def _checked(page: Page, takers: Takers | None) -> dict[str, DeclaredTemplate]:
+    """Returns the page's templates. Raises TemplateFileError."""
     templates = _templates(page, takers)
     if page.problems:
         raise TemplateFileError(sorted(set(page.problems)))
-    return Templates(templates, page.version())
+    return templates
 
 
 def _templates(page: Page, takers: Takers | None) -> dict[str, DeclaredTemplate]:

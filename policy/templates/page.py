@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from policy.loading import digest
 from policy.toml_document import Place as Place
@@ -12,18 +13,28 @@ from policy.toml_document import TomlDocument, line_of
 NUL: Final = "\0"
 
 
+class TemplateSource(NamedTuple):
+    """The texts of a templates.toml."""
+
+    text: str
+    files: Mapping[str, str]
+    """Texts of the files that it names, by those names."""
+
+
 class Page(TomlDocument):
     """One templates.toml; an unreadable file is a problem, too."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, source: TemplateSource | None = None) -> None:
+        """Reads the file; with `source` no file is read, and `path` is a name for problems."""
         self.path = path
+        self._source = source
         self.files: dict[str, str] = {}
         """Texts of the files that it names, by those names."""
         self.chat = False
         """Whether the current template is of a chat channel, whose values must not mention persons."""
         content, trouble = b"", ""
         try:
-            content = path.read_bytes()
+            content = path.read_bytes() if source is None else source.text.encode()
         except OSError as exc:
             trouble = exc.strerror or str(exc)
         super().__init__(str(path), content)
@@ -45,6 +56,8 @@ class Page(TomlDocument):
 
     def file(self, name: str, place: Place) -> str:
         """Returns the text of a file beside this one; empty if it cannot be read, with a problem."""
+        if self._source is not None:
+            return self._kept(name, place, self._source.files)
         try:
             text = self.files[name] = (self.path.parent / name).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as exc:
@@ -52,6 +65,14 @@ class Page(TomlDocument):
             self.report(place, f"{name}: {reason}")
             return ""
         return text
+
+    def _kept(self, name: str, place: Place, files: Mapping[str, str]) -> str:
+        """Returns the text of a file that the source has."""
+        if name not in files:
+            self.report(place, f"{name}: there is no such file in this version")
+            return ""
+        self.files[name] = files[name]
+        return files[name]
 
     def text_line(self, place: Place) -> int:
         """Returns the line where a text begins: its key's, or the next one after bare opening quotes."""

@@ -17,7 +17,7 @@ from admin.app import create_app
 from admin.audit.journal import AuditFilter
 from admin.pages.dead.rendering import shown_value
 from admin.parts import ConsoleParts
-from admin.web.marks import visible
+from admin.web.foreign_text import visible
 from backends.kafka.clients import producer
 from backends.kafka.topic_reader import read_topic
 from backends.settings import KafkaSettings
@@ -332,13 +332,13 @@ def test_all_of_a_filter_are_replayed_each_once_and_each_end_is_shown(
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (b"\xff\x00abc", "\\xff⟦U+0000⟧abc"),
-        ("a\u202eb\u200b".encode(), "a⟦U+202E⟧b⟦U+200B⟧"),
+        (b"\xff\x00abc", "\\xff⟨U+0000⟩abc"),
+        ("a\u202eb\u200b".encode(), "a⟨U+202E⟩b⟨U+200B⟩"),
         (b"[1, 2]", "[\n  1,\n  2\n]"),
         (b'{"a":"\\u202e"}', '{\n  "a": "\\u202e"\n}'),
         (b"[" * 100_000, "[" * (64 << 10)),
         (None, ""),
-        (b"\r\n\t<b>", "⟦U+000D⟧\n\t<b>"),
+        (b"\r\n\t<b>", "⟨U+000D⟩\n\t<b>"),
     ],
 )
 def test_any_bytes_are_shown_as_bounded_text(value: bytes | None, shown: str) -> None:

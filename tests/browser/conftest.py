@@ -6,7 +6,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from admin.access import Role
-from admin.parts import open_parts
+from admin.parts import ConsoleParts, open_parts
 from admin.process import run_console
 from backends.settings import ConsoleSettings, DatabaseSettings, KafkaSettings, Settings
 from deploy.local.errors import MissingPrograms
@@ -26,9 +26,26 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 
 
 @pytest.fixture(scope="session")
-def console_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of the console's database."""
+    return f"sqlite:///{tmp_path_factory.mktemp('console') / 'hongyan.db'}"
+
+
+@pytest.fixture(scope="session")
+def console_settings(database: str) -> Settings:
     """The settings of the console: a ledger of its own, and no Kafka."""
-    url = f"sqlite:///{tmp_path_factory.mktemp('console') / 'hongyan.db'}"
+    return settings_at(database)
+
+
+@pytest.fixture(scope="session")
+def console(database: str) -> Iterator[str]:
+    """The address of a console with the user `lin`, who has every role."""
+    with served_console(database) as address:
+        yield address
+
+
+def settings_at(url: str) -> Settings:
+    """Returns the settings of a console on a ledger, which is made if it is not there."""
     settings = Settings(
         database=DatabaseSettings(url=url),
         console=ConsoleSettings(health_address="127.0.0.1:0"),
@@ -38,10 +55,12 @@ def console_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return settings
 
 
-@pytest.fixture(scope="session")
-def console(console_settings: Settings) -> Iterator[str]:
-    """The address of a console with the user `lin`, who has every role."""
-    settings = console_settings
+@contextmanager
+def served_console(
+    url: str, seed: Callable[[ConsoleParts], None] = lambda _parts: None
+) -> Iterator[str]:
+    """Serves a console on a fresh ledger at `url`, which `seed` fills. Yields its address."""
+    settings = settings_at(url)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with ExitStack() as stack:
@@ -49,12 +68,15 @@ def console(console_settings: Settings) -> Iterator[str]:
         with parts.databases.primary.begin() as connection:
             number = parts.people.users.add(connection, "lin", by="test", password=PASSWORD)
             parts.people.users.set_roles(connection, number, dict.fromkeys(Role, ("*",)))
+        seed(parts)
     stop = threading.Event()
     thread = threading.Thread(target=run_console, args=(settings, stop, f"127.0.0.1:{port}"))
     thread.start()
-    yield f"http://127.0.0.1:{port}"
-    stop.set()
-    thread.join(20)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        stop.set()
+        thread.join(20)
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from backends.settings import DatabaseSettings, KafkaSettings, Settings, WorkerSettings
+from channels.tokens.contract import TokenLife
 from channels.transports import TransportRouter
 from dispatcher.metrics import Metrics
 from dispatcher.wiring import BuiltWorker, OpenedBackends, build
@@ -18,6 +19,8 @@ from idempotency.prefilter_redis import open_prefilter
 from idempotency.sql_ledger import open_ledger, upgrade
 from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy, Ordering, Policy
+from policy.templates.active import ActiveTemplates, TemplateFollower
+from policy.templates.page import TemplateSource
 from policy.templates.templates import Templates
 from policy.versions import Versions
 from sending.alerts.notifier import AlertNotifier
@@ -60,11 +63,14 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltWorker]:
             recorder=recorder,
             transport=TransportRouter(),
             tokens=tokens,
-            templates=Templates(),
+            templates=TemplateFollower(
+                ActiveTemplates(Templates(), 0, TemplateSource("", {}), False), None, {}
+            ),
             metrics=metrics,
             alerts=AlertNotifier(metrics.registry, 60.0),
             versions=Versions(ledger.database),
             controls=ledger.controls(),
+            sums=ledger.sums(),
             number=0,
             protocol="classic",
             stack=stack,
@@ -75,6 +81,9 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltWorker]:
 class NoTokens:
     def refused_logins(self) -> list[str]:
         return []
+
+    def lives(self) -> dict[str, TokenLife]:
+        return {}
 
 
 def stages_of(app: BuiltWorker) -> WorkerStages:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from admin.web.marks import visible
+from admin.web.foreign_text import visible
 from sending.dead_letters.reader import DeadLetter, masked_fields
 from tracing.masks import impersonal
 
@@ -68,7 +68,7 @@ def shown_value(letter: DeadLetter, *, revealed: bool) -> ShownValue:
     json = _json(letter, revealed)
     plain = _text(value) if json is None else json
     text = impersonal(plain) if json is None and not revealed else plain
-    shown = visible(text[:SHOWN])
+    shown = visible(text[:SHOWN], SHOWN)
     return ShownValue(
         shown, len(value), json is not None, max(len(text) - SHOWN, 0), letter.value is None
     )

@@ -541,3 +541,19 @@ def test_a_call_that_follows_at_once_counts_as_a_repeat() -> None:
     bench = Bench(lambda call: [NotSent("busy")], {"a": 1}, batch=1, retry=RetryPolicy(immediate=1))
     (work,) = bench.serve("x")
     assert (work.delivery.attempt, work.delivery.repeats, work.delivery.waits) == (2, 1, 1)
+
+
+def test_what_waits_in_the_queue_of_an_account_that_a_person_paused_goes_back_without_a_call() -> (
+    None
+):
+    bench = Bench(accepted, {"a": 1}, batch=1)
+    works = bench.works("x", "y")
+    bench.pool.terms.accounts._held.hold(frozenset({"a"}))
+    for call in calls_of(works, {LANE.name: bench.pool}):
+        bench.pool.put(call)
+    bench.pool.start()
+    ends = [bench.finished.get(timeout=10).end for _ in works]
+    bench.pool.close()
+    assert [(end.event, end.reason) for end in ends] == [(Event.SHUT, "account_shut")] * 2
+    assert all(end.delay_ms > 0 for end in ends), "no other account may send it now"
+    assert bench.calls == []

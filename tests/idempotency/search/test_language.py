@@ -86,6 +86,7 @@ def test_near_words_are_offered() -> None:
 def test_names_and_ends_may_be_searched_for_longer() -> None:
     assert parse("biz:x since:300d", NOW).since
     assert parse("state:PARKED since:90d", NOW).since
+    assert parse("lane:sms.notice since:7d", NOW).since
     with pytest.raises(QueryError):
         parse("state:PARKED since:94d", NOW)
     assert ENDED_AT_MOST == 93 * DAY_MS

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from psycopg import sql
 from sqlalchemy import text
 
+from backends.sql.database import Database
 from idempotency.claims.store import MS_PER_DAY
-from idempotency.partitions import partition_name
+from idempotency.partitions import ensure_partitions, partition_name
 from idempotency.search.language import parse
-from idempotency.search.statements import SearchSpan, ended_page, filters, named, page
-from idempotency.search.store import _SESSION
+from idempotency.search.statements import SearchSpan, ended_page, filters, named, opened, page
+from idempotency.search.store import SEARCH_SESSION, TIMEOUT_MS, Search
 from idempotency.sql_ledger import SqlLedger
+from message.receiver_hash import no_hash
 from tests.idempotency.making import NOON, World
 
 TODAY = NOON // MS_PER_DAY
@@ -31,6 +35,24 @@ SELECT md5(n::text || '/' || d), d, n, d * 86400000::bigint + n * 10000, d * 864
   FROM generate_series(1, {ROWS}) AS n, generate_series({TODAY}, {TODAY + 6}) AS d"""
 
 
+DAYS = 60
+
+
+@pytest.fixture
+def long(ledger_database: str) -> Iterator[SqlLedger]:
+    """Sixty days of few rows each."""
+    world = World(ledger_database)
+    ledger = world.open()
+    ensure_partitions(ledger.database, DAYS)
+    few = _FILL.replace(f"series(1, {ROWS})", "series(1, 60)").replace(
+        f"{TODAY + 6})", f"{TODAY + DAYS - 1})"
+    )
+    world.run(few)
+    world.run("VACUUM ANALYZE deliveries")
+    yield ledger
+    world.close()
+
+
 @pytest.fixture
 def full(ledger_database: str) -> Iterator[SqlLedger]:
     world = World(ledger_database)
@@ -43,12 +65,26 @@ def full(ledger_database: str) -> Iterator[SqlLedger]:
 
 def scans(ledger: SqlLedger, statement: str, values: dict[str, Any]) -> list[tuple[str, str]]:
     """Returns (partition, index) of every scan; the index is empty for one that reads the table whole."""
+    used = set(re.findall(r"(?<!:):(\w+)", statement))
+    given = {name: value for name, value in (values | {"limit": 51}).items() if name in used}
     with ledger.database.begin() as connection:
-        connection.execute(text(_SESSION), {"timeout": "2000"})
-        asked = text(f"EXPLAIN (FORMAT JSON) {statement}")
-        found = connection.execute(asked, values | {"limit": 51}).scalar_one()
+        connection.execute(text(SEARCH_SESSION), {"timeout": str(TIMEOUT_MS)})
+        names = {name: f"${number}" for number, name in enumerate(given, 1)}
+        spelt = re.sub(r"(?<!:):(\w+)", lambda name: names[name[1]], statement)
+        connection.exec_driver_sql(f"PREPARE asked AS {spelt}")
+        shown = connection.connection.driver_connection
+        assert shown is not None
+        literals = ", ".join(literal(value, shown) for value in given.values())
+        found = connection.exec_driver_sql(
+            f"EXPLAIN (FORMAT JSON) EXECUTE asked ({literals})".replace("%", "%%")
+        ).scalar_one()
+        connection.exec_driver_sql("DEALLOCATE asked")
     plan = found if isinstance(found, list) else json.loads(found)
     return list(_scans(plan[0]["Plan"], ""))
+
+
+def literal(value: Any, connection: Any) -> str:
+    return str(sql.Literal(value).as_string(connection))
 
 
 def _scans(node: dict[str, Any], table: str) -> Iterator[tuple[str, str]]:
@@ -109,4 +145,59 @@ def test_what_ended_unsent_reads_the_index_of_ends(full: SqlLedger) -> None:
         statement, values = ended_page("deliveries", terms, span(3), None)
         found = scans(full, statement, values)
         assert len(tables(found)) == 3
-        assert all("state_lane_updated_at" in name for _table, name in found), (line, found)
+        # The default partition is empty: which of its indexes is read is chance.
+        read = [index for table, index in found if table != "deliveries_default"]
+        assert all("state_lane_updated_at" in index for index in read), (line, found)
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("services")
+def test_of_sixty_small_days_a_search_reads_its_own_by_index_and_none_whole(
+    long: SqlLedger,
+) -> None:
+    whole = SearchSpan(TODAY * MS_PER_DAY, (TODAY + DAYS) * MS_PER_DAY, (TODAY, TODAY + DAYS - 1))
+    for column, value in (
+        ("message_id", "m"),
+        ("biz_id", "b7"),
+        ("provider_id", "p7"),
+        ("resend_of", "o100"),
+        ("receiver_hash", [b"x" * 32]),
+        ("template", "t3"),
+    ):
+        for one, days in ((span(), 2), (whole, DAYS)):
+            conditions, values = named(column, value)
+            statement, more = page("deliveries", conditions, one, None)
+            found = scans(long, statement, values | more)
+            assert len(tables(found)) == days, column
+            assert all(column in index for _table, index in found), (column, found)
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("services")
+def test_open_states_are_read_by_their_own_indexes(full: SqlLedger) -> None:
+    for state, index in (
+        ("UNKNOWN", "lane_coalesce"),
+        ("RETRY", "lane"),
+        ("IN_FLIGHT", "owner_owner_epoch"),
+    ):
+        statement, values = page("deliveries", opened(state), span(), None)
+        found = scans(full, statement, values)
+        assert len(tables(found)) == 2
+        read = [name for table, name in found if table != "deliveries_default"]
+        assert all(index in name for name in read), (state, found)
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("services")
+def test_a_search_keeps_its_plan_from_the_first_time_on(long: SqlLedger) -> None:
+    """A plan over sixty days costs ten times its execution."""
+    database = Database(long.database.url, pool_size=1, keeps_plans=True)
+    search = Search(database, no_hash)
+    terms = parse("biz:b7 since:2026-12-01 until:2027-01-30", NOON)
+    search.page(terms)
+    with search._reading() as connection:
+        plans = text("SELECT sum(generic_plans), sum(custom_plans) FROM pg_prepared_statements")
+        generic, custom = connection.execute(plans).one()
+    database.close()
+    assert generic > 0
+    assert custom == 0

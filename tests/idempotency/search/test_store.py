@@ -221,3 +221,24 @@ def test_views_are_kept_by_person_and_shared(world: World, ledger: SqlLedger) ->
     assert not views.drop("li", shared.id)
     assert views.drop("wang", shared.id)
     assert not views.save("li", " ", "x")
+
+
+def test_open_deliveries_are_found_by_state_with_their_lane_and_page_by_page(
+    world: World, ledger: SqlLedger, search: Search
+) -> None:
+    unsure = []
+    for number in range(3):
+        unsure.append(sent(ledger, delivery(biz_id=f"u{number}"), Event.UNKNOWN))
+        world.advance(1_000)
+    waiting = sent(ledger, delivery(lane="email.notice"), Event.NOT_SENT)
+    world.advance(1_000)
+    (flying,) = claimed(ledger, delivery())
+    sent(ledger, delivery())
+    assert keys(found(search, world, "state:UNKNOWN since:7d")) == [d.key for d in unsure[::-1]]
+    assert keys(found(search, world, "state:RETRY,IN_FLIGHT")) == [flying.key, waiting.key]
+    assert keys(found(search, world, "state:RETRY,UNKNOWN lane:email.*")) == [waiting.key]
+    assert keys(found(search, world, "state:RETRY account:nobody")) == []
+    terms = parse("state:UNKNOWN,RETRY", world.now)
+    first = search.page(terms, None, 2)
+    second = search.page(terms, first.next, 2)
+    assert keys(first) + keys(second) == [waiting.key, *(d.key for d in unsure[::-1])]

@@ -1,0 +1,157 @@
+"""Template pages: drafts, compare-and-set, removed templates, lanes of a policy admin, previews."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from admin.access import Role
+from admin.audit.journal import AuditFilter
+from admin.parts import ConsoleParts
+from policy.templates.page import TemplateSource
+from policy.templates.versions import TemplateVersion, TemplateVersions
+
+FIRST = """# Texts of the shop.
+[templates."order-paid"]
+channel = "email"
+subject = "Order {{ order }} is paid"
+text = "Thank you, {{ name }}."
+[templates."order-paid".variables]
+order = "string"
+name = { type = "string", optional = true }
+
+[templates."login"]
+channel = "webhook"
+text = "Code {{ code }}"
+[templates."login".variables]
+code = "int"
+"""
+NONE = TemplateSource("", {})
+
+
+def applied(
+    parts: ConsoleParts, text: str = FIRST, base: int = 0, before: TemplateSource = NONE
+) -> TemplateVersion:
+    source = TemplateSource(text, {})
+    return TemplateVersions(parts.databases.primary).add(source, "bo", base=base, before=before)
+
+
+def newest(parts: ConsoleParts) -> TemplateVersion:
+    found = TemplateVersions(parts.databases.primary).newest()
+    assert found is not None
+    return found
+
+
+def signed_in(
+    browser: Callable[[], Any],
+    user: Callable[..., int],
+    *lanes: str,
+    role: Role = Role.POLICY_ADMIN,
+) -> Any:
+    user("lin", {role: lanes or ("*",)})
+    one = browser()
+    one.sign_in("lin")
+    return one
+
+
+def test_a_draft_with_a_file_is_applied_with_its_row_in_the_audit(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    applied(parts)
+    one = signed_in(browser, user)
+    wanted = FIRST.replace('"Thank you, {{ name }}."', '{ file = "thanks.txt" }')
+    fields = {"text": wanted.replace("\n", "\r\n"), "base": "1"}
+    refused = one.post("/templates/draft", **fields)
+    assert refused.status_code == 422
+    assert "there is no such file in this version" in refused.text
+    fields |= {"file_name_0": "thanks.txt", "file_text_0": "Thanks, {{ name }}!"}
+    page = one.post("/templates/draft", **fields)
+    assert page.status_code == 200
+    assert "+Thanks, {{ name }}!" in page.text
+    assert one.post("/templates/apply", **fields).status_code == 422
+    assert one.post("/templates/apply", **fields, reason="shorter").status_code == 303
+    assert newest(parts).source == TemplateSource(wanted, {"thanks.txt": "Thanks, {{ name }}!"})
+    last = parts.journal.page(AuditFilter(action="templates.apply"), 5)
+    assert [(row.person, row.subject, row.reason) for row in last] == [
+        ("lin", newest(parts).name, "shorter")
+    ]
+
+
+def test_the_second_of_two_editors_is_told_who_was_first(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    first = applied(parts)
+    one = signed_in(browser, user)
+    applied(parts, FIRST + "\n", 1, first.source)
+    mine = FIRST.replace("Thank you", "Thanks")
+    answer = one.post("/templates/apply", text=mine, base="1", reason="mine")
+    assert answer.status_code == 409
+    assert "bo applied t2" in answer.text
+    assert newest(parts).number == 2
+
+
+def test_removed_templates_need_a_confirmation_of_their_own(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    applied(parts)
+    one = signed_in(browser, user)
+    fields = {"text": FIRST.partition('[templates."login"]')[0], "base": "1"}
+    assert 'name="removes"' in one.post("/templates/draft", **fields).text
+    assert one.post("/templates/apply", **fields, reason="old").status_code == 422
+    assert newest(parts).number == 1
+    answer = one.post("/templates/apply", **fields, reason="old", removes="1")
+    assert answer.status_code == 303
+    assert newest(parts).number == 2
+
+
+def test_a_policy_admin_of_some_lanes_changes_templates_of_these_alone(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    applied(parts)
+    one = signed_in(browser, user, "email.*")
+    foreign = FIRST.replace("Code", "Your code")
+    page = one.post("/templates/draft", text=foreign, base="1")
+    assert 'action="/templates/apply"' not in page.text
+    assert one.post("/templates/apply", text=foreign, base="1", reason="mine").status_code == 403
+    own = FIRST.replace("Thank you", "Thanks")
+    assert one.post("/templates/apply", text=own, base="1", reason="own").status_code == 303
+
+
+def test_a_preview_is_of_the_values_and_names_what_is_wrong(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    applied(parts)
+    one = signed_in(browser, user, "email.*", role=Role.VIEWER)
+    page = one.get("/templates/one?name=order-paid")
+    assert page.status_code == 200
+    assert "Order order is paid" in page.text
+    page = one.post("/templates/one", name="order-paid", var_order="<b>7</b>", var_name="")
+    assert "Order &lt;b&gt;7&lt;/b&gt; is paid" in page.text
+    page = one.get("/templates")
+    assert "order-paid" in page.text
+    assert "login" not in re.sub("/login", "", page.text)
+    assert one.get("/templates/one?name=login").status_code == 404
+    assert one.get("/templates/versions/1").status_code == 404
+
+
+def test_a_wrong_value_of_a_preview_is_named(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    applied(parts)
+    one = signed_in(browser, user)
+    page = one.post("/templates/one", name="login", var_code="many")
+    assert page.status_code == 422
+    assert "variable_type" in page.text
+
+
+def test_a_rollback_is_a_new_version_with_the_old_texts(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    first = applied(parts)
+    applied(parts, FIRST.replace("Thank you", "Thanks"), 1, first.source)
+    one = signed_in(browser, user)
+    assert "/templates/draft?version=1" in one.get("/templates/versions/1").text
+    page = one.get("/templates/draft?version=1")
+    assert "+text = &#34;Thank you" in page.text
+    fields = {"text": first.source.text, "base": "2", "reason": "back"}
+    assert one.post("/templates/apply", **fields).status_code == 303
+    assert (newest(parts).number, newest(parts).source) == (3, first.source)
