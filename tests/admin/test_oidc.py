@@ -291,7 +291,7 @@ def test_roles_follow_the_claim_at_each_sign_in(
 
     def tried(groups: Any) -> Browser:
         bent(provider, groups=groups)
-        one = open_one()
+        one: Browser = open_one()
         come_back(one, begin(one, provider))
         return one
 
