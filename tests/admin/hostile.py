@@ -58,7 +58,7 @@ class LiveParts(HTMLParser):
             self.found.append(f"<script {values}>")
         for name, value in values.items():
             runs = name in _URLS and not value.startswith(("/", "#", "?", "data:image/"))
-            if name.startswith(("on", "hx-on")) or name in ("style", "srcdoc") or runs and value:
+            if name.startswith(("on", "hx-on")) or name in ("style", "srcdoc") or (runs and value):
                 self.found.append(f"<{tag} {name}={value!r}>")
         if tag == "a" and values.get("href", "").startswith(("/", "?")):
             self.links.add(values["href"])
@@ -112,7 +112,7 @@ def _spoil(connection: Connection, key: str, state: State, value: str, now: int)
     sets = ", ".join(f"{name} = :{name}" for name in (*texts, "reason", "owner", "policy_version"))
     connection.execute(
         text(
-            f"UPDATE deliveries SET {sets}, state = :state, updated_at = :now, call_key = :call,"  # noqa: S608
+            f"UPDATE deliveries SET {sets}, state = :state, updated_at = :now, call_key = :call,"
             " called_at = :now, next_at = CASE WHEN :state IN ('RETRY', 'PARKED', 'UNKNOWN')"
             " THEN :now ELSE next_at END WHERE delivery_key = :key"
         ),
@@ -238,7 +238,7 @@ def _insert(connection: Connection, table: str, row: dict[str, Any], value: str)
     texts = {n: value for n, kind in names.items() if kind == "text" and n not in row}
     known = {n: v for n, v in (texts | row).items() if n in names}
     columns, places = ", ".join(known), ", ".join(f":{name}" for name in known)
-    connection.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({places})"), known)  # noqa: S608
+    connection.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({places})"), known)
 
 
 def _columns(connection: Connection, table: str) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from litestar import Litestar
 
-from admin.access import OPTION, Role
+from admin.access import Role
 from admin.parts import ConsoleParts
 from admin.web.view import HOME, environment
 from tests.admin.conftest import Browser
@@ -19,7 +19,7 @@ from tests.admin.test_authorisation import path_of, routes_of
 
 Open = Callable[[], Browser]
 User = Callable[..., int]
-EVERYTHING = {role: ("*",) for role in Role}
+EVERYTHING = dict.fromkeys(Role, ("*",))
 MOST_PAGES = 120
 _UNSTABLE = re.compile(r'nonce="[^"]*"|name="csrf" value="\w*"|<time[^>]*>[^<]*</time>')
 _SAFE = {("overview.html", "live")}
@@ -138,5 +138,3 @@ def test_nothing_but_our_own_parts_is_written_as_markup() -> None:
         assert "autoescape" not in source, name
     for module in sorted(HOME.rglob("*.py")):
         assert not re.search(r"\bMarkup\(|autoescape=False", module.read_text()), module
-
-
