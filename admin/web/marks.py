@@ -1,6 +1,7 @@
 """Marks that change how other text looks: direction, invisible and control characters, made visible.
 
-A message may hold a mark that turns the text after it around, or hides a part. A page shows it as its number.
+A message may hold a mark that turns the text after it around, or hides a part. A page
+shows its number.
 """
 
 from __future__ import annotations

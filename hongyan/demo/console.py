@@ -1,4 +1,4 @@
-"""`hongyan console --demo`: the console on the ledger that `hongyan demo` left, with operators to try it as.
+"""`hongyan console --demo`: the console on the ledger that `hongyan demo` left, with operators to try.
 
 A provider, a worker and a recovery run beside it, so that a delivery that is sent again arrives. Everything
 listens on loopback, and ends with the console.

@@ -1,7 +1,7 @@
 """The folder of `hongyan demo`: ledger, logs and configuration of its last run.
 
-A mark in the ledger's file says that the demo made it. Only a marked folder is cleared, and only its ledger is
-opened by `hongyan console --demo`.
+A mark in the ledger's file says that the demo made it. Only a marked folder is cleared, and only its ledger
+is opened by `hongyan console --demo`.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def _spoil(connection: Connection, key: str, state: State, value: str, now: int)
 
 
 def _rows(value: str, lane: str, now: int, one: Delivery) -> Mapping[str, dict[str, Any]]:
-    """Returns a row a table: its columns with fixed forms; `_insert` fills the other texts with the value."""
+    """Returns a row a table: its columns with fixed forms. `_insert` fills its other texts."""
     event = TraceEvent(
         at=now,
         stage=Stage.SETTLED,

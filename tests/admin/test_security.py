@@ -1,4 +1,4 @@
-"""What strangers try at every route: forged forms, injected SQL, redirects, cookies, hosts, large bodies, paths.
+"""What strangers try at each route: forged forms, injected SQL, redirects, cookies, hosts, bodies, paths.
 
 Most cases are made from the routes of the application, so that a new page is tried, too.
 """
@@ -85,28 +85,28 @@ def content(parts: ConsoleParts) -> dict[str, list[Any]]:
 
 Forge = Callable[[Browser, Browser], tuple[dict[str, str], dict[str, str]]]
 FORGERIES: dict[str, Forge] = {
-    "no token": lambda _lin, _bo: ({}, {}),
-    "an empty token": lambda _lin, _bo: ({"csrf": ""}, {}),
-    "another session's token": lambda _lin, bo: ({"csrf": bo.token()}, {}),
-    "a token for no cookie": lambda _lin, _bo: ({"csrf": csrf_token("x")}, {}),
-    "another site's origin": lambda lin, _bo: (
+    "no_token": lambda _lin, _bo: ({}, {}),
+    "an_empty_token": lambda _lin, _bo: ({"csrf": ""}, {}),
+    "another_sessions_token": lambda _lin, bo: ({"csrf": bo.token()}, {}),
+    "a_token_for_no_cookie": lambda _lin, _bo: ({"csrf": csrf_token("x")}, {}),
+    "another_sites_origin": lambda lin, _bo: (
         {"csrf": lin.token()},
         {"origin": "https://evil.example"},
     ),
-    "an origin without a name": lambda lin, _bo: ({"csrf": lin.token()}, {"origin": "null"}),
-    "a name that begins as ours": lambda lin, _bo: (
+    "an_origin_without_a_name": lambda lin, _bo: ({"csrf": lin.token()}, {"origin": "null"}),
+    "a_name_that_begins_as_ours": lambda lin, _bo: (
         {"csrf": lin.token()},
         {"origin": f"{OUR_SITE}.evil.example"},
     ),
-    "another site by the browser's word": lambda lin, _bo: (
+    "another_site_by_the_browsers_word": lambda lin, _bo: (
         {"csrf": lin.token()},
         {"sec-fetch-site": "cross-site"},
     ),
-    "a site beside ours": lambda lin, _bo: (
+    "a_site_beside_ours": lambda lin, _bo: (
         {"csrf": lin.token()},
         {"sec-fetch-site": "same-site"},
     ),
-    "another session's token in the header": lambda _lin, bo: ({}, {"x-csrf-token": bo.token()}),
+    "another_sessions_token_in_the_header": lambda _lin, bo: ({}, {"x-csrf-token": bo.token()}),
 }
 
 

@@ -21,6 +21,7 @@ from rich.console import Console
 
 from deploy.local.layout import REPOSITORY
 from tests.chaos.mutation import Misplaced, Mutation, section_of
+from tests.chaos.mutations_console import CONSOLE
 from tests.chaos.mutations_control import CONTROL
 from tests.chaos.mutations_faults import FAULTS
 from tests.chaos.mutations_http2 import HTTP2
@@ -804,6 +805,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *OUTCOMES,
     *LOST,
     *SPARK_LOST,
+    *CONSOLE,
     *RESOLVERS,
     *SPARK,
     *HTTP2,
