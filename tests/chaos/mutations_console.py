@@ -15,6 +15,10 @@ _HEADERS = _SECURITY + "test_every_answer_has_the_headers_and_a_nonce_of_its_own
 _TLS = _SECURITY + "test_over_tls_every_cookie_is_for_this_host_and_for_no_script[sqlite]"
 _LIVE = _HOSTILE + "test_no_page_has_a_live_part_of_a_text"
 _LOGIN = _SECURITY + "test_a_login_never_leads_elsewhere"
+_HOST = (
+    _SECURITY + "test_a_host_that_the_request_names_is_not_ours_where_the_address_is_set[sqlite]"
+)
+_ADDRESS = _SECURITY + "test_an_address_that_a_stranger_names_does_not_lift_the_login_limit[sqlite]"
 _NO_FILE = _SECURITY + "test_no_file_outside_the_static_ones_is_read"
 
 CONSOLE: tuple[Mutation, ...] = (
@@ -66,10 +70,7 @@ CONSOLE: tuple[Mutation, ...] = (
         "admin.guards:_check_origin",
         'parts.settings.console.url.partition("://")[2].rstrip("/") or headers.get("host", "")',
         'headers.get("host", "")',
-        (
-            f"{_SECURITY}test_a_host_that_the_request_names_is_not_ours_where_the_address_is_set"
-            "[sqlite]",
-        ),
+        (_HOST,),
     ),
     # -- texts --
     Mutation(
@@ -121,17 +122,14 @@ CONSOLE: tuple[Mutation, ...] = (
         "admin.web.view:local_path",
         '    if strange or not wanted.startswith("/") or wanted.startswith("//"):\n',
         '    if not wanted.startswith("/"):\n',
-        (f"{_LOGIN}[//evil.example-sqlite]"),
+        (f"{_LOGIN}[//evil.example-sqlite]",),
     ),
     Mutation(
         "the console counts failed logins of an address",
         "admin.people.login_limits:LoginLimits.admits",
         "        return all(count <= most for count, most in counts)\n",
         "        return counts[0][0] <= counts[0][1]\n",
-        (
-            f"{_SECURITY}test_an_address_that_a_stranger_names_does_not_lift_the_login_limit"
-            "[sqlite]",
-        ),
+        (_ADDRESS,),
     ),
     Mutation(
         "the console counts failed logins of a name",
