@@ -78,14 +78,14 @@ CONSOLE: tuple[Mutation, ...] = (
         "admin.web.view:environment",
         "autoescape=True",
         "autoescape=False",
-        (f"{_LIVE}[markup-sqlite]", f"{_LIVE}[marks-sqlite]"),
+        (f"{_LIVE}[sqlite-markup]", f"{_LIVE}[sqlite-marks]"),
     ),
     Mutation(
         "the console shows marks that turn text around",
         "admin.web.view:environment",
         "        finalize=visible,\n",
         "",
-        (f"{_LIVE}[marks-sqlite]",),
+        (f"{_LIVE}[sqlite-marks]",),
     ),
     # -- headers --
     Mutation(
@@ -152,7 +152,7 @@ CONSOLE: tuple[Mutation, ...] = (
         "None",
         (
             f"{_SECURITY}test_a_change_of_role_through_the_page_ends_the_session_at_once[sqlite]",
-            f"{_SESSIONS}test_a_change_of_the_user_ends_its_sessions[roles-sqlite]",
+            f"{_SESSIONS}test_a_change_of_the_user_ends_its_sessions[sqlite-roles]",
         ),
     ),
     Mutation(
@@ -161,8 +161,8 @@ CONSOLE: tuple[Mutation, ...] = (
         "now >= ends or now - seen >= self._limits.idle_ms or ",
         "",
         (
-            f"{_SESSIONS}test_a_session_ends_by_idleness_and_by_age[seen_at-sqlite]",
-            f"{_SESSIONS}test_a_session_ends_by_idleness_and_by_age[ends_at-sqlite]",
+            f"{_SESSIONS}test_a_session_ends_by_idleness_and_by_age[sqlite-seen_at]",
+            f"{_SESSIONS}test_a_session_ends_by_idleness_and_by_age[sqlite-ends_at]",
         ),
     ),
     Mutation(
