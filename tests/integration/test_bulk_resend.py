@@ -33,7 +33,7 @@ from idempotency.resend_jobs.contract import JobState, ResendJob
 from message.delivery import Delivery
 from message.states import Event, State
 from recovery.recall.factory import open_recalling
-from simulator import Faults, Lists, Simulator, spawn
+from simulator import Faults, Simulator, spawn
 from tests.harness.waiting import await_
 from tests.recovery.ground import Ground
 
@@ -115,7 +115,7 @@ class Operator:
 
 @pytest.fixture
 def provider(tmp_path: Path) -> Iterator[Simulator]:
-    with spawn(tmp_path, lists=Lists(status_query=True)) as provider:
+    with spawn(tmp_path) as provider:
         provider.control(rules=[Faults(latency_ms="5-40")])
         yield provider
 
@@ -124,9 +124,10 @@ def provider(tmp_path: Path) -> Iterator[Simulator]:
 def ground(
     stack: Stack, ledger_database: str, provider: Simulator, topic_prefix: str, tmp_path: Path
 ) -> Iterator[Ground]:
-    made = Ground(ledger_database, provider, tmp_path)
+    made = Ground(ledger_database, provider, tmp_path, unknown="park")
     made.settings = msgspec.structs.replace(
         made.settings,
+        accounts={"main": {"provider": "webhook", "endpoint": f"{provider.url}/hook"}},
         kafka=KafkaSettings(bootstrap=stack.bootstrap, topic_prefix=topic_prefix),
         console=ConsoleSettings(health_address="127.0.0.1:0"),
         resend=ResendSettings(canary=10, rate_per_s=RATE, approve_above=MESSAGES // 2),
