@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from litestar import Litestar, Router
 from litestar.config.compression import CompressionConfig
-from litestar.datastructures import State
+from litestar.datastructures import State, UploadFile
 from litestar.di import Provide
 from litestar.static_files import create_static_files_router
 
@@ -16,7 +16,7 @@ from admin.live.board import LiveBoard
 from admin.pages import BOARDS, HANDLERS
 from admin.parts import ConsoleParts
 from admin.web import errors
-from admin.web.forms import SentForm
+from admin.web.forms import SentFile, SentForm
 from admin.web.headers import SecurityHeaders
 from admin.web.view import HOME, AnyRequest, View
 
@@ -77,5 +77,10 @@ def _view(request: AnyRequest) -> View:
 async def _form(request: AnyRequest) -> SentForm:
     sent = await request.form()
     texts = {name: value for name, value in sent.items() if isinstance(value, str)}
-    lists = {name: [str(one) for one in sent.getall(name)] for name in sent}
-    return SentForm(texts, lists)
+    lists = {name: [one for one in sent.getall(name) if isinstance(one, str)] for name in sent}
+    files = {
+        name: SentFile(value.filename, await value.read())
+        for name, value in sent.items()
+        if isinstance(value, UploadFile)
+    }
+    return SentForm(texts, lists, files)

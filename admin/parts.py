@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
+from admin.action_desk import ActionDesk
 from admin.audit.journal import Journal
 from admin.live.board import LiveBoard
 from admin.people.login_limits import LoginLimits
@@ -55,6 +56,8 @@ class ConsoleParts:
     databases: Databases
     people: PeopleParts
     journal: Journal
+    desk: ActionDesk
+    """For actions on deliveries; opened by the first of them."""
     boards: Mapping[str, LiveBoard] = field(default_factory=dict)
     wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
@@ -80,7 +83,8 @@ def open_parts(settings: Settings, stack: ExitStack) -> ConsoleParts:
         LoginLimits(primary, clock),
     )
     journal = Journal(primary, clock, settings.console.secret)
-    return ConsoleParts(settings, ledger, databases, people, journal)
+    desk = ActionDesk(settings, ledger, stack)
+    return ConsoleParts(settings, ledger, databases, people, journal, desk)
 
 
 def _check(settings: Settings) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from dispatcher.kafka.source import Source
 from dispatcher.pipeline.intake import Intake
 from dispatcher.pipeline.lanes import LanePool
-from idempotency.fleet.snapshots import LaneSnapshot, ProcessSnapshot, encoded
+from idempotency.fleet.snapshots import AccountSnapshot, LaneSnapshot, ProcessSnapshot, encoded
 from message.vocabulary import Lane
 from policy.watcher import PolicyWatcher
 
@@ -49,6 +49,7 @@ class SnapshotSource:
         *,
         waiting: Callable[[str], int],
         open_breakers: Callable[[str], list[str]],
+        accounts: Callable[[], dict[str, AccountSnapshot]],
         monotonic: Callable[[], float],
     ) -> None:
         """`waiting` returns how many deliveries of a lane are read and not claimed."""
@@ -57,6 +58,7 @@ class SnapshotSource:
         self._watch = watch
         self._waiting = waiting
         self._open_breakers = open_breakers
+        self._accounts = accounts
         self._monotonic = monotonic
         self._counted_at = monotonic()
         self._counted: dict[str, int] = {}
@@ -64,6 +66,7 @@ class SnapshotSource:
     def __call__(self) -> str:
         """Returns the snapshot as text for the heartbeat row."""
         now, lag, partitions = self._monotonic(), self._source.lag, self._source.partitions
+        oldest = self._source.oldest_age
         seconds = max(now - self._counted_at, 1e-3)
         settled = {name: pool.settled_count for name, pool in self._pools.items()}
         lanes = {}
@@ -76,9 +79,10 @@ class SnapshotSource:
                 rate=round((settled[name] - self._counted.get(name, 0)) / seconds, _DIGITS),
                 open=self._open_breakers(name),
                 paused=pool.paused,
+                oldest=round(oldest.get(pool.lane, 0.0), _DIGITS),
             )
         self._counted_at, self._counted = now, settled
-        return encoded(ProcessSnapshot(self._watch.number, lanes))
+        return encoded(ProcessSnapshot(self._watch.number, lanes, accounts=self._accounts()))
 
 
 def lanes_paused(pools: Sequence[LanePool]) -> frozenset[Lane]:

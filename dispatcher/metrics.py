@@ -11,6 +11,7 @@ from backends.metrics.families import WORKER
 from backends.metrics.instruments import counter_of, histogram_of
 from backends.metrics.process_info import show_process
 from backends.metrics.readings import Readings, show_readings
+from idempotency.sums.counter import MinuteSums
 from sending.call_times import CallTimes
 
 
@@ -36,6 +37,7 @@ class Metrics:
         self.settle_batch = histogram(of_worker.SETTLE_BATCH)
         self.settle_seconds = histogram(of_worker.SETTLE_SECONDS)
         self.call_times = CallTimes(of_worker.CALL_SECONDS, self.registry)
+        self.sums = MinuteSums()
 
     def claimed(self, batch: int, seconds: float) -> None:
         """Counts one claim statement."""

@@ -129,6 +129,7 @@ def open_worker(
         alerts=alerts,
         versions=versions,
         controls=ledger.controls(),
+        sums=ledger.sums(),
         number=now.number,
         stack=stack,
         protocol=kafka.resolve_group_protocol(settings.kafka),

@@ -50,6 +50,7 @@ from idempotency.fleet.controls import Controls
 from idempotency.ledger import Ledger, LedgerUnavailable, WorkerInfo
 from idempotency.outcomes.lanes import AnnouncedLanes
 from idempotency.prefilter import Prefilter
+from idempotency.sums.store import SumStore
 from message.delivery import Delivery
 from message.vocabulary import Lane, dead_letter_topic
 from policy.schema import Guarantee, Ordering, Policy
@@ -57,6 +58,7 @@ from policy.templates.templates import Templates
 from policy.watcher import PolicyWatcher, VersionSource
 from sending.accounts.limits import AccountsByLane, SendLimits, open_quotas
 from sending.accounts.rate_limiter import RateLimiter
+from sending.accounts.snapshots import account_snapshots
 from sending.alerts.notifier import AlertNotifier
 from sending.lane_routes import routes_of
 from sending.policy_reload import policy_readings
@@ -66,6 +68,7 @@ from sending.runtime.health import Health
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
+from sending.sum_writer import SumWriter
 from sending.template_renderer import rendered
 from tracing.events import Recorder
 from tracing.masks import hasher
@@ -93,6 +96,7 @@ class OpenedBackends(NamedTuple):
     alerts: AlertNotifier
     versions: VersionSource
     controls: Controls
+    sums: SumStore
     number: int
     """Number of the policy version in force at the start; 0: the file's policy."""
     protocol: kafka.GroupProtocol
@@ -191,6 +195,7 @@ def build(
         watch=watch,
         control=_control(core, pools, entries, lease, stop),
         snapshot=_snapshot(core, pools, entries, source, watch),
+        sums=SumWriter(core.metrics.sums, parts.sums, name),
         thread_group=ThreadGroup(),
         clock=core.clock,
     )
@@ -288,7 +293,22 @@ def _control(
         PausedLanes(pools, [entry.intake for entry in entries], lease.hurry),
         stop.set,
         monotonic=core.clock.monotonic,
+        hold=_hold(core, entries, lease),
     )
+
+
+def _hold(
+    core: _Core, entries: Sequence[LaneEntry], lease: WorkerLease
+) -> Callable[[frozenset[str]], None]:
+    """Returns the function that holds paused accounts. It looks at once for what a resumed one may take."""
+
+    def hold(accounts: frozenset[str]) -> None:
+        core.send_limits.held.hold(accounts)
+        for entry in entries:
+            entry.intake.room_made()
+        lease.hurry()
+
+    return hold
 
 
 def _snapshot(
@@ -305,6 +325,7 @@ def _snapshot(
         watch,
         waiting=lambda lane: intakes[lane].waiting(lane),
         open_breakers=lambda lane: core.send_limits.accounts[lane].open_breakers(),
+        accounts=lambda: account_snapshots(core.send_limits, core.parts.tokens),
         monotonic=core.clock.monotonic,
     )
 

@@ -42,6 +42,7 @@ from sending.runtime.control import ControlWatcher
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
+from sending.sum_writer import SumWriter
 
 log = structlog.get_logger(__name__)
 
@@ -98,6 +99,7 @@ class WorkerStages(NamedTuple):
     watch: PolicyWatcher
     control: ControlWatcher
     snapshot: SnapshotSource
+    sums: SumWriter
     thread_group: ThreadGroup
     clock: Clock
 
@@ -174,6 +176,7 @@ class Worker:
         stages.thread_group.start("policy", stages.watch.run)
         stages.thread_group.start("control", stages.control.run)
         stages.thread_group.start("heart", lambda: stages.lease.run(stages.snapshot))
+        stages.thread_group.start("sums", stages.sums.run)
         stages.source.subscribe(self._lanes)
 
     def _settle(self) -> None:
@@ -235,6 +238,7 @@ class Worker:
             self._stages.lease.retire()
         except LedgerError as exc:
             log.warning("not_retired", cause=str(exc), what="the lease will lapse instead")
+        self._stages.sums.close()
 
     def _unsettled(self) -> int:
         return sum(pool.unsettled for pool in self._stages.pools)

@@ -18,7 +18,6 @@ from message.delivery import Rendered
 from message.envelope import EnvelopeError, Notification
 from message.ids import new_id
 from message.keys import delivery_key, normalise_receiver
-from policy.templates.templates import TemplateError, Templates
 from tracing.masks import mask
 
 _FULL_WAIT_S: Final = 0.2
@@ -111,19 +110,6 @@ def prepared(
     if check is not None:
         check(notification, rendered)
     return Ready(notification, value)
-
-
-def typed(fields: dict[str, Any], templates: Templates) -> dict[str, Any]:
-    """Returns the fields; parses texts of template parameters by type. Raises EnvelopeError."""
-    named = fields.get("template")
-    template = templates.get(named["id"]) if named else None
-    if named is None or template is None:
-        return fields
-    try:
-        params = template.parsed(named["params"])
-    except TemplateError as exc:
-        raise EnvelopeError(exc.code, "$.template", exc.detail) from exc
-    return {**fields, "template": {**named, "params": params}}
 
 
 def read_lines(

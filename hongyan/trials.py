@@ -1,8 +1,7 @@
-"""The test send of `hongyan accounts test`: its account, delivery and time limits."""
+"""The test send of `hongyan accounts test`: its account, body and time limits."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from hongyan.errors import WrongUsage
@@ -12,8 +11,6 @@ if TYPE_CHECKING:
     from backends.settings import Settings
     from channels.accounts.time_limits import Limits
     from channels.channel import Account, Channel
-    from channels.probe.probe import Trial
-    from message.delivery import Delivery
 
 
 def account_named(settings: Settings, name: str) -> Account:
@@ -53,27 +50,6 @@ def body_of(
     return {"content": {**mail, "text": text}}
 
 
-def delivery_of(
-    settings: Settings, channel: str, account: Account, to: str, fields: dict[str, Any]
-) -> Delivery:
-    """Returns the delivery, as intake would make it. Raises EnvelopeError, TemplateError."""
-    from channels.template_support import TEMPLATE_SUPPORT
-    from hongyan.enqueue import prepared, typed
-    from message.delivery import deliveries_of
-    from policy.schema import DEFAULTS_BY_KIND
-    from policy.templates.loading import load_for
-
-    now_ms = time.time_ns() // 1_000_000
-    templates = load_for(settings, TEMPLATE_SUPPORT)
-    whole = {"channel": channel, "kind": "notice", "receivers": [to], "account": account.name}
-    ready = prepared(typed({**whole, **fields}, templates), now_ms)
-    expires_at = now_ms + DEFAULTS_BY_KIND["notice"].lifetime_ms(None)
-    (delivery,) = deliveries_of(ready.notification, ready.value, expires_at=expires_at)
-    delivery.rendered = templates.render(ready.notification)
-    delivery.attempt, delivery.account, delivery.call_key = 1, account.name, delivery.key
-    return delivery
-
-
 def limits_for(
     settings: Settings, channel: Channel, account: Account, kind: str, timeout_s: float | None
 ) -> Limits:
@@ -88,21 +64,3 @@ def limits_for(
     if timeout_s is not None:
         return Limits(timeout_s)
     return limits_of(account, policy_in_force(settings).of(lane))
-
-
-def tried(
-    channel: Channel,
-    account: Account,
-    delivery: Delivery,
-    limits: Limits,
-    resolve_s: float | None,
-) -> Trial:
-    """Sends it once, over transports of its own."""
-    from channels.probe.probe import try_out
-    from channels.transports import TransportRouter
-
-    wires = TransportRouter()
-    try:
-        return try_out(channel, account, delivery, wires, limits=limits, resolve_s=resolve_s)
-    finally:
-        wires.close()

@@ -30,6 +30,7 @@ from idempotency.claims.sqlite import SqliteBatches
 from idempotency.claims.store import ClaimStore
 from idempotency.dead_letter_replays import Replays
 from idempotency.error_mapping import OUTDATED, connected, errors
+from idempotency.fleet.account_pauses import AccountPauses
 from idempotency.fleet.controls import Controls
 from idempotency.fleet.duties import Duties
 from idempotency.fleet.health import FleetHealth
@@ -56,6 +57,8 @@ from idempotency.resend_jobs.freezing import JobFreezing
 from idempotency.resend_jobs.items import JobItems
 from idempotency.resend_jobs.store import ResendJobStore
 from idempotency.search.views import SavedViews
+from idempotency.sums.rollup import SumRollup
+from idempotency.sums.store import SumStore
 from idempotency.transactions import Clock
 from message.receiver_hash import HashReceiver, hasher
 
@@ -206,6 +209,18 @@ class SqlLedger:
     def controls(self) -> Controls:
         """Returns a person's orders to the fleet: pauses and drains."""
         return Controls(self.database, self._workers.clock)
+
+    def account_pauses(self) -> AccountPauses:
+        """Returns a person's pauses of accounts."""
+        return AccountPauses(self.database, self._workers.clock)
+
+    def sums(self) -> SumStore:
+        """Returns the table of minute sums."""
+        return SumStore(self.database, self._workers.clock)
+
+    def sum_rollup(self) -> SumRollup:
+        """Returns the roll-up of the minute sums."""
+        return SumRollup(self.database, self._workers.clock)
 
     def duties(self) -> Duties:
         """Returns the duties that one process at a time may hold."""

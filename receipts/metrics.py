@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter as Counts
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -14,6 +15,9 @@ from backends.metrics.instruments import counter_of, histogram_of
 from backends.metrics.process_info import show_process
 from backends.metrics.readings import Reading, show_readings
 from idempotency.receipts.rules import Receipt, ReceiptVerdict
+from idempotency.sums.counter import MinuteSums, Series
+
+_NS_PER_MS = 1_000_000
 
 
 class ReceiptMetrics:
@@ -31,6 +35,7 @@ class ReceiptMetrics:
         self.placed = counter(of_receipts.PLACED)
         self.forgotten = counter(of_receipts.FORGOTTEN)
         self.batch = histogram_of(of_receipts.BATCH, self.registry)
+        self.sums = MinuteSums()
 
     def show_waiting(self, count: Callable[[], float]) -> None:
         """Asks at each scrape how many receipts wait for their delivery."""
@@ -47,3 +52,10 @@ class ReceiptMetrics:
         """Counts receipts that were placed for good."""
         for applied, n in Counts(str(verdict.applied) for verdict in verdicts).items():
             self.placed.labels(applied).inc(n)
+        self.sums.add(time.time_ns() // _NS_PER_MS, [*_moved(verdicts)])
+
+
+def _moved(verdicts: Sequence[ReceiptVerdict]) -> Iterator[Series]:
+    for verdict in verdicts:
+        if verdict.moves and verdict.row is not None and verdict.state is not None:
+            yield verdict.row.lane, verdict.receipt.account, verdict.state.value

@@ -37,6 +37,7 @@ from receipts.metrics import ReceiptMetrics
 from receipts.puller import Puller
 from receipts.sources import ReceiptSource, load_sources
 from sending.policy_reload import in_force_at_start
+from sending.sum_writer import SumWriter
 from tracing import open_recorder
 from tracing.masks import hasher
 from tracing.metrics import show_drops
@@ -90,6 +91,7 @@ def _opened(
     receipts = open_receipts(ledger, settings)
     metrics = ReceiptMetrics()
     worker = receipts_name()
+    _write_sums(metrics, ledger, worker, stack)
     recorder = open_recorder(settings, worker)
     stack.callback(recorder.close)
     show_drops(recorder, metrics.registry)
@@ -123,6 +125,13 @@ def _opened(
             timeout_graceful_shutdown=GRACE_S,
         )
     )
+
+
+def _write_sums(metrics: ReceiptMetrics, ledger: SqlLedger, worker: str, stack: ExitStack) -> None:
+    """Writes sums until `stack` is closed, after the matcher's last pass."""
+    writer = SumWriter(metrics.sums, ledger.sums(), worker)
+    threading.Thread(target=writer.run, name="sums", daemon=True).start()
+    stack.callback(writer.close)
 
 
 def _follow_policy(settings: Settings, ledger: SqlLedger, stack: ExitStack) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from idempotency.fleet.snapshots import LaneSnapshot, ProcessSnapshot, encoded
+from idempotency.fleet.snapshots import AccountSnapshot, LaneSnapshot, ProcessSnapshot, encoded
 from policy.watcher import PolicyWatcher
 from recovery.retry.pool import RetryPool
 from sending.accounts.selector import AccountSelector
@@ -50,10 +50,13 @@ class RecoverySnapshotSource:
         pools: PoolsByLane,
         watch: PolicyWatcher,
         accounts: Mapping[str, AccountSelector],
+        shown: Callable[[], dict[str, AccountSnapshot]],
     ) -> None:
+        """`shown` returns the state of each account."""
         self._pools = pools
         self._watch = watch
         self._accounts = accounts
+        self._shown = shown
 
     def __call__(self) -> str:
         """Returns the snapshot as text for the heartbeat row."""
@@ -65,4 +68,4 @@ class RecoverySnapshotSource:
             )
             for lane, of_lane in self._pools.items()
         }
-        return encoded(ProcessSnapshot(self._watch.number, lanes))
+        return encoded(ProcessSnapshot(self._watch.number, lanes, accounts=self._shown()))

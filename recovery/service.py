@@ -43,6 +43,7 @@ from sending.runtime.control import ControlWatcher
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
+from sending.sum_writer import SumWriter
 
 log = structlog.get_logger(__name__)
 _POLL_S: Final = 0.05
@@ -84,6 +85,7 @@ class RecoveryParts(NamedTuple):
     schedule: Activity
     """Jobs called by either schedule."""
     prompts: Prompts
+    sums: SumWriter
     publishers: Sequence[OutcomePublisher]
     """Of outcome events; they end last, after the outcomes of the drain are written."""
     poll_s: float
@@ -223,6 +225,7 @@ class Recovery:
         self._parts.thread_group.start("control", self._parts.control.run)
         self._parts.thread_group.start("backlog", self.measure_forever)
         self._parts.thread_group.start("lines", self._parts.lines.run)
+        self._parts.thread_group.start("sums", self._parts.sums.run)
         self._parts.thread_group.start("group-lag", self._parts.group_lag.run)
         for publisher in self._parts.publishers:
             self._parts.thread_group.start(publisher.duty, publisher.run)
@@ -267,6 +270,7 @@ class Recovery:
             parts.lease.retire()
         except LedgerError as exc:
             log.warning("not_retired", cause=str(exc), what="the lease will lapse instead")
+        parts.sums.close()
 
     @property
     def unsettled(self) -> int:

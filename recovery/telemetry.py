@@ -24,6 +24,7 @@ from idempotency.recovery.contract import (
     UnknownDelivery,
     by_operator,
 )
+from idempotency.sums.counter import FENCED, CallMoments, MinuteSums, Series
 from message.delivery import Delivery
 from message.outcomes import Accepted, end_without_answer, provider_code
 from message.reasons import code_of
@@ -57,6 +58,7 @@ class RecoveryMetrics:
         self.ended = counter(of_recovery.ENDED)
         self.call_times = CallTimes(of_recovery.CALL_SECONDS, self.registry)
         self.woken = counter(of_recovery.WOKEN)
+        self.sums = MinuteSums()
 
 
 class RecoveryTelemetry:
@@ -87,6 +89,7 @@ class RecoveryTelemetry:
             if row.state is State.PARKED:
                 self._alerts.parked(row.lane, row.reason, row.key)
         now = self._clock.now_ms()
+        self._metrics.sums.add(now, [(row.lane, row.account, row.state.value) for row in rows])
         self._recorder.record([event for row in rows for event in self._ended_events(row, now)])
 
     def taken(self, resends: Sequence[RetryWork]) -> None:
@@ -104,11 +107,13 @@ class RecoveryTelemetry:
         """Reports outcomes that are in the ledger, or were fenced."""
         events = []
         sent: list[bool] = []
+        ended: list[Series] = []
         for (resend, settlement), ours in zip(pairs, written, strict=True):
             state = after(State.IN_FLIGHT, settlement.event) if ours else None
             lane, account = settlement.delivery.lane, settlement.delivery.account
             self._metrics.resent.labels(lane, account, state.value if state else "fenced").inc()
             sent.append(state is State.SENT)
+            ended.append((lane, account, state.value if state else FENCED))
             if state is State.PARKED:
                 self._alerts.parked(lane, settlement.reason or "", settlement.delivery.key)
             if resend.doubted and resend.answered_at and by_operator(resend.taken.reason):
@@ -117,6 +122,8 @@ class RecoveryTelemetry:
             events += [t.as_event(replace(event, provider_id=None)) for t in resend.tries]
             events.append(event)
         self._metrics.call_times.count([resend for resend, _ in pairs], sent)
+        moments = [_moments(resend) for resend, _ in pairs]
+        self._metrics.sums.add(self._clock.now_ms(), ended, moments)
         self._recorder.record(events)
 
     def unsendable(self, settlement: Settlement) -> None:
@@ -124,6 +131,7 @@ class RecoveryTelemetry:
         delivery, state = settlement.delivery, after(State.IN_FLIGHT, settlement.event)
         reason = settlement.reason or ""
         self._metrics.ended.labels(delivery.lane, state.value, code_of(reason)).inc()
+        self._count_one(delivery, state)
         if state is State.PARKED:
             named = delivery.notification.template
             self._alerts.parked(delivery.lane, reason, delivery.key, named.id if named else "")
@@ -135,6 +143,7 @@ class RecoveryTelemetry:
         """Reports the end of a doubt, with the move's reason."""
         lane, state = doubt.delivery.lane, after(State.UNKNOWN, move.event)
         self._metrics.resolved.labels(lane, move.event.name.lower()).inc()
+        self._count_one(doubt.delivery, state)
         if move.event is Event.RESEND_UNPROVEN:
             self._metrics.doubles.labels(lane).inc()
         if state is State.PARKED:
@@ -166,6 +175,10 @@ class RecoveryTelemetry:
     def behind(self, lines: Mapping[str, int], valid_s: float) -> None:
         """Shows, per lane, the number of ordering keys whose head holds others, for `valid_s` seconds."""
         self._metrics.backlog.show_behind(lines, valid_s)
+
+    def _count_one(self, delivery: Delivery, state: State) -> None:
+        ended = (delivery.lane, delivery.account, state.value)
+        self._metrics.sums.add(self._clock.now_ms(), [ended])
 
     def _resent_event(
         self, resend: RetryWork, settlement: Settlement, state: State | None
@@ -224,3 +237,8 @@ class RecoveryTelemetry:
             **row.facts._asdict(),
         )
         return [owner_death(event, **row.death._asdict()), event] if row.death else [event]
+
+
+def _moments(resend: RetryWork) -> CallMoments:
+    created_at = resend.delivery.notification.created_at
+    return created_at, 0, 0, resend.started_at, resend.answered_at

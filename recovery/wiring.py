@@ -20,6 +20,7 @@ from backends.program import program_version
 from backends.settings import Settings, SettingsError
 from channels.engine import Engine
 from channels.template_support import TEMPLATE_SUPPORT
+from channels.tokens.contract import Tokens
 from channels.tokens.shared import open_tokens
 from channels.transports import TransportRouter
 from idempotency.ledger import RECOVERY, WorkerInfo
@@ -54,6 +55,7 @@ from recovery.service import Recovery, RecoveryParts
 from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
 from recovery.unknown.resolver import Render, Resolving
 from sending.accounts.limits import AccountsByLane, SendLimits, open_quotas
+from sending.accounts.snapshots import account_snapshots
 from sending.alerts.factory import open_desk, open_watchman
 from sending.lane_routes import routes_of
 from sending.policy_reload import in_force_at_start, policy_readings
@@ -64,6 +66,7 @@ from sending.runtime.health import Health
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
+from sending.sum_writer import SumUpkeep, SumWriter
 from sending.template_renderer import TemplateRejected, rendered
 from tracing import open_recorder
 from tracing.events import Recorder
@@ -104,6 +107,7 @@ class _Core(NamedTuple):
     versions: Versions
     ledger: SqlLedger
     rows: RecoveryStore
+    tokens: Tokens
     engine: Engine
     render: Render
     report: RecoveryTelemetry
@@ -157,8 +161,13 @@ def open_recovery(
         lease=lease,
         upkeep=send_limits.upkeep,
         watch=watch,
-        control=_control(core, pools, prompts, lease),
-        snapshot=RecoverySnapshotSource(pools, watch, send_limits.accounts),
+        control=_control(core, pools, prompts, lease, send_limits),
+        snapshot=RecoverySnapshotSource(
+            pools,
+            watch,
+            send_limits.accounts,
+            lambda: account_snapshots(send_limits, core.tokens),
+        ),
         outage=core.outage,
         report=core.report,
         lines=_line_watch(core, routes, settler, prompts),
@@ -171,6 +180,7 @@ def open_recovery(
         archiving=archiving,
         schedule=Activity(core.clock.monotonic),
         prompts=prompts,
+        sums=_sums(core),
         publishers=core.publishers,
         poll_s=settings.recovery.poll_s,
         stop=stop,
@@ -229,6 +239,7 @@ def _core(
         versions=versions,
         ledger=ledger,
         rows=ledger.recovering(),
+        tokens=tokens,
         engine=Engine(wires, tokens),
         render=partial(_render, templates),
         report=RecoveryTelemetry(
@@ -493,15 +504,32 @@ def _control(
     pools: Mapping[str, Sequence[RetryPool]],
     prompts: Prompts,
     lease: WorkerLease,
+    send_limits: SendLimits,
 ) -> ControlWatcher:
     """Returns the watcher for a person's orders; each change is shown by a heartbeat at once."""
     controls = core.ledger.controls()
+
+    def hold(accounts: frozenset[str]) -> None:
+        send_limits.held.hold(accounts)
+        for lane in pools:
+            prompts.give(lane)
+        lease.hurry()
+
     return ControlWatcher(
         lambda: controls.orders(core.name, lease.since_ms),
         PausedRetries(pools, prompts.give, lease.hurry),
         core.stop.set,
         monotonic=core.clock.monotonic,
+        hold=hold,
     )
+
+
+def _sums(core: _Core) -> SumWriter:
+    """Returns the writer of this recovery's sums; one recovery rolls up those of all processes."""
+    upkeep = SumUpkeep(
+        core.ledger.sum_rollup(), lambda duty, lease_ms: core.rows.hold(duty, core.name, lease_ms)
+    )
+    return SumWriter(core.metrics.sums, core.ledger.sums(), core.name, upkeep=upkeep)
 
 
 def _archiving(core: _Core) -> Archiving | None:

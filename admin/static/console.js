@@ -119,7 +119,8 @@
     }
   });
 
-  // ---- charts: <div class="chart" data-chart='{"title":…,"series":[…],"data":[[…],…]}'>
+  // ---- charts: <div class="chart" data-chart='{"title":…,"unit":…,"series":[…],"data":[[…],…]}'>, times in UTC
+  const stamp = (seconds) => new Date(seconds * 1e3).toISOString();
   function charts(root) {
     if (!window.uPlot) return;
     const style = getComputedStyle(document.documentElement);
@@ -129,16 +130,83 @@
       if (one.dataset.drawn) continue;
       one.dataset.drawn = "1";
       const wanted = JSON.parse(one.dataset.chart);
+      const times = wanted.data[0], long = times.at(-1) - times[0] > 36 * 3600, unit = wanted.unit ? ` ${wanted.unit}` : "";
+      const label = (at) => long ? stamp(at).slice(5, 16).replace("T", " ") : stamp(at).slice(11, 16);
       const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
       const chart = new uPlot({
         width: one.clientWidth || 600, height: wanted.height || 220, title: wanted.title,
-        series: [{}, ...wanted.series.map((label, index) => ({ label, stroke: colours[index % colours.length], width: 1.5 }))],
-        axes: [axis, { ...axis, size: 60 }],
+        tzDate: (at) => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
+        series: [{ label: "UTC", value: (_, at) => at == null ? "–" : stamp(at).slice(0, 16).replace("T", " ") },
+          ...wanted.series.map((name, index) => ({
+            label: name, stroke: colours[index % colours.length], width: 1.5, dash: index ? [2 + 4 * index, 3] : undefined,
+            value: (_, value) => value == null ? "–" : `${+value.toPrecision(3)}${unit}` }))],
+        scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, 1e-3)] } },
+        axes: [{ ...axis, space: long ? 90 : 50, values: (_, all) => all.map(label) }, { ...axis, size: 60 }],
       }, wanted.data, one);
       new ResizeObserver(() => chart.setSize({ width: one.clientWidth, height: wanted.height || 220 })).observe(one);
     }
   }
   document.addEventListener("htmx:afterSettle", () => charts(document));
 
-  document.addEventListener("DOMContentLoaded", () => { localTimes(document); restoreDrafts(document); charts(document); });
+  // ---- what was unfolded stays so when its part of the page is renewed
+  let unfolded = [];
+  document.addEventListener("htmx:beforeSwap", (event) => { unfolded = $$("details[open][id]", event.detail.target).map((one) => one.id); });
+  document.addEventListener("htmx:afterSwap", () => { for (const id of unfolded) document.getElementById(id)?.setAttribute("open", ""); });
+
+  // ---- completion: <input role="combobox" data-complete="URL" aria-controls="LIST" aria-describedby="WORDS">
+  // The line is sent by POST alone. Arrows choose, Enter or Tab takes, Escape closes.
+  function completion(input) {
+    if (input.dataset.ready) return;
+    input.dataset.ready = "1";
+    const list = document.getElementById(input.getAttribute("aria-controls"));
+    const words = document.getElementById(input.getAttribute("aria-describedby"));
+    let options = [], at = -1, timer = 0, asked = 0;
+    const close = () => { list.hidden = true; at = -1; input.setAttribute("aria-expanded", "false"); input.removeAttribute("aria-activedescendant"); };
+    const choose = (next) => {
+      at = (next + options.length) % options.length;
+      [...list.children].forEach((one, index) => one.setAttribute("aria-selected", String(index === at)));
+      input.setAttribute("aria-activedescendant", list.children[at].id);
+      list.children[at].scrollIntoView({ block: "nearest" });
+    };
+    const take = (index) => {
+      const one = options[index];
+      input.value = input.value.slice(0, one.start) + one.text + (one.text.endsWith(":") ? "" : " ");
+      close(); input.focus(); ask();
+    };
+    const show = (answer) => {
+      if (words) words.textContent = answer.problem || answer.words || words.textContent;
+      options = answer.options;
+      list.replaceChildren(...options.map((one, index) => {
+        const item = document.createElement("li"), name = document.createElement("code"), help = document.createElement("span");
+        item.id = `${list.id}-${index}`; item.role = "option"; item.setAttribute("aria-selected", "false");
+        name.textContent = one.text; help.textContent = one.help;
+        item.append(name, help);
+        item.addEventListener("mousedown", (event) => { event.preventDefault(); take(index); });
+        return item;
+      }));
+      at = -1;
+      list.hidden = !options.length || document.activeElement !== input;
+      input.setAttribute("aria-expanded", String(!list.hidden));
+    };
+    async function ask() {
+      const mine = ++asked, headers = JSON.parse(document.body.getAttribute("hx-headers"));
+      try {
+        const answer = await fetch(input.dataset.complete, { method: "POST", headers, body: new URLSearchParams({ q: input.value }) });
+        if (answer.ok && mine === asked) show(await answer.json());
+      } catch { close(); }
+    }
+    input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(ask, 120); });
+    input.addEventListener("blur", close);
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "ArrowDown" && list.hidden) { event.preventDefault(); ask(); return; }
+      if (list.hidden) return;
+      if (event.key === "ArrowDown" || event.key === "ArrowUp") { event.preventDefault(); choose(at < 0 && event.key === "ArrowUp" ? -1 : at + (event.key === "ArrowDown" ? 1 : -1)); }
+      else if ((event.key === "Enter" || event.key === "Tab") && at >= 0) { event.preventDefault(); take(at); }
+      else if (event.key === "Escape") { event.preventDefault(); close(); }
+    });
+  }
+  const completions = () => $$("[data-complete]").forEach(completion);
+  document.addEventListener("htmx:afterSettle", completions);
+
+  document.addEventListener("DOMContentLoaded", () => { completions(); localTimes(document); restoreDrafts(document); charts(document); });
 })();

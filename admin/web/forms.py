@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 LONGEST_FIELD: Final = 64 << 10
 LONGEST_REASON: Final = 1_000
@@ -30,27 +30,43 @@ class Conflict(Exception):
         self.arguments = arguments
 
 
+class SentFile(NamedTuple):
+    """An uploaded file. Its name is the browser's, and only to be shown."""
+
+    name: str
+    content: bytes
+
+
 class SentForm:
     """The fields of one request."""
 
     def __init__(
-        self, fields: Mapping[str, str], lists: Mapping[str, list[str]] | None = None
+        self,
+        fields: Mapping[str, str],
+        lists: Mapping[str, list[str]] | None = None,
+        files: Mapping[str, SentFile] | None = None,
     ) -> None:
         self._fields = fields
         self._lists = lists or {}
+        self._files = files or {}
 
     def text(self, name: str, default: str = "") -> str:
         """Returns a field without blanks around it. Raises WrongForm for one that is too long."""
         return self.exactly(name, default).strip()
 
-    def exactly(self, name: str, default: str = "") -> str:
+    def exactly(self, name: str, default: str = "", longest: int = LONGEST_FIELD) -> str:
         """Returns a field as it was typed, such as a password. Raises WrongForm."""
         value = self._fields.get(name, default)
-        if len(value) > LONGEST_FIELD:
+        if len(value) > longest:
             raise WrongForm("frame.field_long", name)
         if NUL in value:
             raise WrongForm("frame.refused", name)
         return value
+
+    def file(self, name: str) -> SentFile | None:
+        """Returns an uploaded file; None without one, and for an empty one without a name."""
+        found = self._files.get(name)
+        return found if found is not None and (found.name or found.content) else None
 
     def every(self, name: str) -> list[str]:
         """Returns all values of a field that may come several times. Raises WrongForm."""

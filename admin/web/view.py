@@ -20,6 +20,7 @@ from admin.access import Person, Role
 from admin.parts import ConsoleParts
 from admin.web import cookies
 from admin.web.csrf import csrf_token
+from admin.web.foreign_text import visible
 from admin.web.headers import NONCE
 from admin.web.languages import LANGUAGES, Texts, language_of, texts_of
 from admin.web.marks import visible
@@ -47,7 +48,8 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.globals |= {"asset": asset, "languages": LANGUAGES, "Role": Role, "query": query}
-    made.filters |= {"utc": utc, "iso": iso, "count": count, "span": span}
+    made.filters |= {"utc": utc, "iso": iso, "count": count, "span": span, "duration": duration}
+    made.filters["visible"] = visible
     return made
 
 
@@ -89,6 +91,13 @@ def span(ms: int | None) -> str:
             found.append(f"{rest // seconds}{unit}")
             rest %= seconds
     return " ".join(found[:2])
+
+
+def duration(ms: int | None) -> str:
+    """Returns a measured time: `840 ms`, `3.42 s`, or as `span` from a minute on; a dash for none."""
+    if ms is None or ms >= 60_000:
+        return span(ms)
+    return f"{ms} ms" if ms < 1_000 else f"{ms / 1_000:.2f} s"
 
 
 def query(**fields: object) -> str:

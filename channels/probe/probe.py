@@ -31,7 +31,7 @@ from channels.channel import (
 )
 from channels.engine import Engine, Sender
 from channels.http_client.failures import BadRequest
-from channels.tokens.contract import LoginUnavailable, TokenUnavailable
+from channels.tokens.contract import LoginUnavailable, TokenLife, TokenUnavailable
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome
 
@@ -110,6 +110,10 @@ class OwnTokens:
     def refused_logins(self) -> list[str]:
         """Returns nothing: each call tries anew."""
         return []
+
+    def lives(self) -> dict[str, TokenLife]:
+        """Returns nothing: it keeps a token for one trial."""
+        return {}
 
     def _asked(self, source: TokenSource, request: httpx.Request) -> Token:
         request.extensions["timeout"] = {"total": self._timeout_s}

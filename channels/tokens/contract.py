@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from channels.channel import Account, TokenSource
 
@@ -20,6 +20,15 @@ class LoginUnavailable(TokenUnavailable):
         """Seconds until the fleet asks again."""
 
 
+class TokenLife(NamedTuple):
+    """The token that this process holds for one account, in seconds."""
+
+    age_s: float
+    """Since this process got it."""
+    left_s: float
+    """Until it ends."""
+
+
 class Tokens(Protocol):
     """A source of tokens; raises TokenUnavailable and nothing else."""
 
@@ -32,6 +41,9 @@ class Tokens(Protocol):
 
     def refused_logins(self) -> list[str]:
         """Returns the accounts whose login was refused when it was last tried, by name."""
+
+    def lives(self) -> dict[str, TokenLife]:
+        """Returns account to the token that this process holds, without its text."""
 
 
 class NoTokens:
@@ -48,3 +60,7 @@ class NoTokens:
     def refused_logins(self) -> list[str]:
         """Returns nothing: nobody logs in."""
         return []
+
+    def lives(self) -> dict[str, TokenLife]:
+        """Returns nothing: there is no token."""
+        return {}

@@ -29,7 +29,7 @@ from backends.sql.database import database_url
 from backends.sql.token_cache import SqlTokenCache
 from channels.channel import Account, TokenSource
 from channels.engine import Sender
-from channels.tokens.contract import LoginUnavailable, TokenUnavailable
+from channels.tokens.contract import LoginUnavailable, TokenLife, TokenUnavailable
 from channels.tokens.fetch import REFUSED_S, FoundToken, TokenFetcher, TokenNeed, late
 from channels.tokens.seal import TokenCipher
 
@@ -52,6 +52,7 @@ class _Held(NamedTuple):
     """A token in this process; times on the monotonic clock."""
 
     text: str
+    since: float
     ahead_at: float
     until: float
 
@@ -108,6 +109,16 @@ class SharedTokens:
             for name, until, cause in standing
             if isinstance(cause, LoginUnavailable) and now < until + REFUSED_S
         )
+
+    def lives(self) -> dict[str, TokenLife]:
+        """Returns account to the token that this process holds, without its text."""
+        now = self._monotonic()
+        held = [(name, entry.held) for name, entry in list(self._entries.items())]
+        return {
+            name: TokenLife(now - one.since, one.until - now)
+            for name, one in held
+            if one is not None and one.until > now
+        }
 
     def close(self) -> None:
         """Closes the stores. Idempotent."""
@@ -170,7 +181,7 @@ class SharedTokens:
                 return
             left_s = held.until - now
             # If this try fails, the next one is nearer to the end.
-            entry.held = self._dated(FoundToken(held.text, left_s))
+            entry.held = self._dated(FoundToken(held.text, left_s))._replace(since=held.since)
             # A token younger than the rest of this one's life needs no new request.
             self._look(entry, TokenNeed(source, held.text, now + WAIT_S, left_s, beside=True))
         except TokenUnavailable as exc:
@@ -184,7 +195,7 @@ class SharedTokens:
     def _dated(self, found: FoundToken) -> _Held:
         now = self._monotonic()
         ahead_s = min(AHEAD_S, found.left_s * AHEAD_SHARE) * (0.5 + self._luck() / 2)
-        return _Held(found.text, now + found.left_s - ahead_s, now + found.left_s)
+        return _Held(found.text, now, now + found.left_s - ahead_s, now + found.left_s)
 
 
 def _again(cause: TokenUnavailable, left_s: float) -> TokenUnavailable:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from dispatcher.metrics import Metrics
 from dispatcher.pipeline.work import AlreadyKnown, EndedAtClaim, Work
 from idempotency.ledger import Settlement
+from idempotency.sums.counter import FENCED, CallMoments, Series
 from message.outcomes import Accepted, end_without_answer, provider_code
 from message.reasons import BY_CODE, DUPLICATE_PREFILTER, is_final
 from message.states import Event, State, after
@@ -63,14 +64,16 @@ class WorkerTelemetry:
         self._metrics.settle_batch.observe(len(pairs))
         self._metrics.settle_seconds.observe(seconds)
         now = self._clock.now_ms()
-        ended: list[tuple[str, str, str]] = []
+        ended: list[Series] = []
+        moments: list[CallMoments] = []
         sent: list[bool] = []
         events = []
         alerts: list[Alert] = []
         for (work, settlement), ours in zip(pairs, written, strict=True):
             state = after(State.IN_FLIGHT, settlement.event) if ours else None
             delivery = work.delivery
-            ended.append((delivery.lane, delivery.account, state._value_ if state else "fenced"))
+            ended.append((delivery.lane, delivery.account, state._value_ if state else FENCED))
+            moments.append(moments_of(work))
             sent.append(state is State.SENT)
             if state is State.PARKED:
                 alerts.append(parked(delivery.lane, settlement.reason or ""))
@@ -81,14 +84,17 @@ class WorkerTelemetry:
                 events.append(event)
         self._metrics.call_times.count([work for work, _ in pairs], sent)
         self._count(ended)
+        self._metrics.sums.add(now, ended, moments)
         self._raise(alerts)
         self._recorder.record(events)
 
     def best_effort(self, work: Work, settlement: Settlement) -> None:
         """Reports an outcome that no ledger keeps."""
         state = after(State.IN_FLIGHT, settlement.event)
-        self._metrics.settled.labels(work.delivery.lane, work.delivery.account, state.value).inc()
+        series = (work.delivery.lane, work.delivery.account, state.value)
+        self._metrics.settled.labels(*series).inc()
         self._metrics.call_times.count([work], [state is State.SENT])
+        self._metrics.sums.add(self._clock.now_ms(), [series], [moments_of(work)])
         if _traced(work, smooth=state is State.SENT and not work.tries):
             event = self._settled_event(work, settlement, state, self._clock.now_ms())
             self._recorder.record([*_tried_events(work, event), event])
@@ -98,7 +104,7 @@ class WorkerTelemetry:
         if not works:
             return
         now = self._clock.now_ms()
-        ended: list[tuple[str, str, str]] = []
+        ended: list[Series] = []
         known: Counter[tuple[str, str]] = Counter()
         events = []
         faulty: list[tuple[Work, EndedAtClaim]] = []
@@ -120,16 +126,17 @@ class WorkerTelemetry:
             else:
                 known[lane, "redis" if end.reason == DUPLICATE_PREFILTER else "ledger"] += 1
         self._count(ended)
+        self._metrics.sums.add(now, ended)
         for (lane, by), count in known.items():
             self._metrics.duplicates.labels(lane, by).inc(count)
         if faulty:
             self._report_faults(faulty)
         self._recorder.record(events)
 
-    def _count(self, ended: Sequence[tuple[str, str, str]]) -> None:
+    def _count(self, ended: Sequence[Series]) -> None:
         """Counts ended deliveries, each by lane, account and outcome."""
-        for labels, count in Counter(ended).items():
-            self._metrics.settled.labels(*labels).inc(count)
+        for (lane, account, outcome), count in Counter(ended).items():
+            self._metrics.settled.labels(lane, account, outcome or "fenced").inc(count)
 
     def _report_faults(self, faulty: Sequence[tuple[Work, EndedAtClaim]]) -> None:
         """Raises the alerts of one batch and writes one line about it."""
@@ -201,6 +208,12 @@ class WorkerTelemetry:
 def _tried_events(work: Work, last: TraceEvent) -> list[TraceEvent]:
     """Returns an event for each call before the last, whose event is `last`."""
     return [tried.as_event(replace(last, provider_id=None, claimed_at=0)) for tried in work.tries]
+
+
+def moments_of(work: Work) -> CallMoments:
+    """Returns the times of a delivery's way, for the sums."""
+    received_at, created_at = work.record.received_at, work.delivery.notification.created_at
+    return created_at, received_at, work.claimed_at, work.started_at, work.answered_at
 
 
 def can_be_mended(end: EndedAtClaim) -> bool:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hongyan.flags import optional, pairs
-from hongyan.tables import listing
+from hongyan.author import author_of
+from hongyan.errors import NotDone, WrongUsage
+from hongyan.flags import duration_ms, optional, pairs
+from hongyan.tables import listing, local_time
 from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
 from hongyan.usage.durations import seconds
 
 if TYPE_CHECKING:
+    from backends.settings import Settings
     from channels.channel import Account, Channel
     from channels.probe.probe import Trial
     from channels.probe.redaction import Shown
+    from idempotency.sql_ledger import SqlLedger
     from message.delivery import Delivery
 
 app = typer.Typer(name="accounts", help="Logins at providers.", no_args_is_help=True)
@@ -36,11 +43,39 @@ TEST = explained(
     "hongyan accounts test ops-robot --to group:ops --text 'A test'",
     "hongyan accounts test hook --to u1 --text hi --resolve --json",
 )
+PAUSE = explained(
+    "Stop sending through an account, in every process or with --worker in one, within five seconds. Its "
+    "lanes go on through their other accounts; a lane without one holds, as if it were paused. TTLs go on. "
+    "Waits until each live process has reported that it obeys; exits 1 if one does not.",
+    "hongyan accounts pause aliyun --reason 'texts arrive late' --for 30m",
+    "hongyan accounts pause aliyun --worker worker-1 --reason 'its address is not allowed'",
+)
+RESUME = explained(
+    "End a pause of an account. Exits 1 if there is none of that name.",
+    "hongyan accounts resume aliyun",
+    "hongyan accounts resume aliyun --worker worker-1 --reason repaired",
+)
+PAUSES = explained(
+    "List the pauses of accounts that are in force.",
+    "hongyan accounts pauses",
+    "hongyan accounts pauses --json",
+)
 CATALOGUE = explained(
     "Print docs/channels.md: the guarantees of each provider's adapter.",
     "hongyan accounts catalogue > docs/channels.md",
 )
 _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
+_NAME = Annotated[str, typer.Argument(metavar="NAME", help="An account in hongyan.toml.")]
+_WORKER = Annotated[
+    str,
+    typer.Option("--worker", metavar="ID", help="Only there; as `hongyan workers list` shows it."),
+]
+_AUTHOR = Annotated[
+    str, typer.Option("--author", metavar="NAME", help="Who orders it.", show_default="user@host")
+]
+OBEYED_S = 15.0
+"""Longest wait for the reports of the processes."""
+_LOOK_S = 0.2
 _PATIENCE_S = 60.0
 """Above this time limit the command announces the wait."""
 
@@ -98,8 +133,9 @@ def try_account(
     as_json: _JSON = False,
 ) -> None:
     settings = settings_of(context)
+    from channels.probe.trial import trial_delivery, tried
     from channels.registry import channel_for
-    from hongyan.trials import account_named, body_of, delivery_of, limits_for, tried
+    from hongyan.trials import account_named, body_of, limits_for
 
     account = account_named(settings, name)
     channel = channel_for(account)
@@ -107,7 +143,7 @@ def try_account(
         **body_of(channel.channel, template, param, text, subject, content),
         **optional(attributes=pairs("--attribute", attribute)),
     }
-    delivery = delivery_of(settings, channel.channel, account, to, fields)
+    delivery = trial_delivery(settings, account, channel.channel, to, fields)
     if refusal := channel.refusal(account, delivery):
         _refused(refusal, as_json=as_json)
     limits = limits_for(settings, channel, account, kind, timeout)
@@ -115,6 +151,118 @@ def try_account(
         err().print(f"waiting for up to {limits.total:g} s, as a worker would; --timeout for less")
     trial = tried(channel, account, delivery, limits, wait if resolve else None)
     _report(account, channel, delivery, trial, as_json=as_json)
+
+
+@app.command("pause", help=PAUSE)
+def pause(
+    context: typer.Context,
+    name: _NAME,
+    worker: _WORKER = "",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Kept, and shown to others.")
+    ] = "",
+    for_: Annotated[
+        str,
+        typer.Option("--for", metavar="TIME", help="How long: 30m, 2h; default: until resumed."),
+    ] = "",
+    author: _AUTHOR = "",
+    as_json: _JSON = False,
+) -> None:
+    if not reason.strip():
+        raise WrongUsage("give --reason TEXT: it is kept with the pause")
+    for_ms = duration_ms("--for", for_) if for_ else None
+    if for_ms == 0:
+        raise WrongUsage(f"--for {for_!r}: a pause lasts longer than that")
+    by = author_of(author)
+    settings = settings_of(context)
+    if name not in settings.accounts:
+        known = ", ".join(sorted(settings.accounts)) or "none"
+        raise WrongUsage(f"there is no account {name!r}; hongyan.toml has {known}")
+    with _ledger(settings) as ledger:
+        pauses = ledger.account_pauses()
+        replaced = pauses.pause(name, worker, for_ms, author=by, reason=reason.strip())
+        if replaced is not None:
+            text = f"{name}: replaces the pause of {replaced.author} ({replaced.reason})"
+            err().print(text, markup=False)
+        late = _await_obeyed(ledger, name, worker, paused=True)
+    _ordered(name, worker, "paused", late, as_json=as_json)
+
+
+@app.command("resume", help=RESUME)
+def resume(
+    context: typer.Context,
+    name: _NAME,
+    worker: _WORKER = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept.")] = "",
+    author: _AUTHOR = "",
+    as_json: _JSON = False,
+) -> None:
+    by = author_of(author)
+    with _ledger(settings_of(context)) as ledger:
+        pauses = ledger.account_pauses()
+        if pauses.resume(name, worker, author=by, reason=reason.strip()) is None:
+            where = f"on {worker}" if worker else "in the fleet"
+            raise NotDone(f"{name} is not paused {where}: `hongyan accounts pauses` shows those")
+        late = _await_obeyed(ledger, name, worker, paused=False)
+    _ordered(name, worker, "resumed", late, as_json=as_json)
+
+
+@app.command("pauses", help=PAUSES)
+def pauses(context: typer.Context, as_json: _JSON = False) -> None:
+    with _ledger(settings_of(context)) as ledger:
+        found = ledger.account_pauses().pauses()
+    if as_json:
+        print_json([one._asdict() for one in found])
+        return
+    for one in found:
+        where = f" on {one.worker}" if one.worker else ""
+        until = f" until {local_time(one.until)}" if one.until is not None else ""
+        since = local_time(one.paused_at)
+        line = f"{one.account} is paused{where} since {since}{until} by {one.author}: {one.reason}"
+        out().print(line, markup=False)
+    if not found:
+        out().print("no account is paused")
+
+
+@contextmanager
+def _ledger(settings: Settings) -> Iterator[SqlLedger]:
+    from contextlib import closing
+
+    from hongyan.database import existing
+    from idempotency.sql_ledger import open_ledger
+
+    existing(settings).close()  # raises before `open_ledger` makes a missing SQLite file
+    with closing(open_ledger(settings)) as ledger:
+        yield ledger
+
+
+def _await_obeyed(ledger: SqlLedger, name: str, worker: str, *, paused: bool) -> list[str]:
+    """Returns the live processes that have not reported the order's state of the account; none once all
+    have, or after OBEYED_S."""
+    from idempotency.fleet.account_pauses import not_holding
+
+    deadline = time.monotonic() + OBEYED_S
+    while True:
+        processes, held = ledger.fleet_status().processes(), ledger.account_pauses().pauses()
+        late = not_holding(name, processes, held)
+        late = [one for one in late if worker in ("", one)]
+        if not late or time.monotonic() >= deadline:
+            return late
+        time.sleep(_LOOK_S)
+
+
+def _ordered(name: str, worker: str, what: str, late: list[str], *, as_json: bool) -> None:
+    """Prints the result. Raises NotDone if a process has not reported in time."""
+    if as_json:
+        print_json({"account": name, "worker": worker, "state": what, "not_obeying": late})
+    else:
+        where = f"on {worker}" if worker else "in the fleet"
+        out().print(f"{name} is {what} {where}", markup=False)
+    if late:
+        raise NotDone(
+            f"the order is kept, but {', '.join(late)} did not report within {OBEYED_S:.0f} s that it"
+            " obeys: see its log, and the console's page of the account"
+        )
 
 
 @app.command("catalogue", help=CATALOGUE)
@@ -141,8 +289,9 @@ def _refused(refusal: str, *, as_json: bool) -> None:
 def _report(
     account: Account, channel: Channel, delivery: Delivery, trial: Trial, *, as_json: bool
 ) -> None:
+    from channels.probe.meaning import meaning
     from channels.probe.redaction import Masks
-    from hongyan.output.probe import advice, meaning, show, show_outcome
+    from hongyan.output.probe import advice, show, show_outcome
     from message.outcomes import Accepted
     from tracing.masks import mask
 

@@ -17,8 +17,8 @@ from hongyan.terminal import err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
     from backends.settings import Settings
-    from hongyan.output.lanes import LaneRow
     from idempotency.fleet.controls import Controls, LanePause
+    from idempotency.fleet.served_lanes import ServedLane
     from idempotency.sql_ledger import SqlLedger
 
 app = typer.Typer(name="lanes", help="Lanes: their load and their pauses.")
@@ -181,7 +181,7 @@ def _named(given: Sequence[str]) -> list[str]:
     return found
 
 
-def rows_of(opened: Opened, lanes: Sequence[str], *, lag: bool = True) -> list[LaneRow]:
+def rows_of(opened: Opened, lanes: Sequence[str], *, lag: bool = True) -> list[ServedLane]:
     """Returns the lanes as they are now; without `lag`, the broker is not asked."""
     from hongyan.output.lanes import lane_rows
 
@@ -189,7 +189,7 @@ def rows_of(opened: Opened, lanes: Sequence[str], *, lag: bool = True) -> list[L
     return lane_rows(lanes, processes, pauses, opened.settings if lag else None)
 
 
-def _await_obeyed(opened: Opened, lanes: Sequence[str]) -> list[LaneRow]:
+def _await_obeyed(opened: Opened, lanes: Sequence[str]) -> list[ServedLane]:
     """Returns the lanes once every live process has reported, or after OBEYED_S."""
     deadline = time.monotonic() + OBEYED_S
     while True:
@@ -205,7 +205,7 @@ def _show_replaced(replaced: Sequence[LanePause]) -> None:
         err().print(text, markup=False)
 
 
-def _show_result(rows: Sequence[LaneRow], *, as_json: bool) -> None:
+def _show_result(rows: Sequence[ServedLane], *, as_json: bool) -> None:
     """Prints what holds now. Raises NotDone if a process has not reported in time."""
     from hongyan.output.lanes import as_fields, pause_line
 

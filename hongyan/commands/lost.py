@@ -27,6 +27,7 @@ from hongyan.terminal import (
 if TYPE_CHECKING:
     from idempotency.lost.findings import Finding, FindingFilter, LostFindings
     from idempotency.sql_ledger import SqlLedger
+    from recovery.lost.orders import OrderResult
 
 app = typer.Typer(name="lost", help="Deliveries that a Spark job found lost.", no_args_is_help=True)
 
@@ -79,15 +80,6 @@ _LIMIT = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="
 _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
 
 
-class Result(NamedTuple):
-    """The result of an order for one finding."""
-
-    finding: Finding
-    result: str
-    """`ordered`, `dismissed`, `would_order`, `would_dismiss`, `refused` or `overtaken`."""
-    why: str = ""
-
-
 @app.command("list", help=LIST)
 def list_(
     context: typer.Context,
@@ -134,57 +126,36 @@ def show(
             out().print(f"{field:<12} {'-' if shown is None else shown}", markup=False)
 
 
-@app.command("resend", help=RESEND)
-def resend(
-    context: typer.Context,
-    names: _NAMES = None,
-    cause: _CAUSE = None,
-    lane: _LANE = None,
-    since: _SINCE = "",
-    reason: _REASON = "",
-    author: _AUTHOR = "",
-    limit: _LIMIT = 1_000,
-    dry_run: _DRY = False,
-    as_json: _JSON = False,
-) -> None:
-    by = _author(author, reason, dry_run=dry_run)
-    with _opened(context) as ledger:
-        from recovery.lost.rules import order_refusal
+def _register(word: str, help_text: str) -> None:
+    def decide(
+        context: typer.Context,
+        names: _NAMES = None,
+        cause: _CAUSE = None,
+        lane: _LANE = None,
+        since: _SINCE = "",
+        reason: _REASON = "",
+        author: _AUTHOR = "",
+        limit: _LIMIT = 1_000,
+        dry_run: _DRY = False,
+        as_json: _JSON = False,
+    ) -> None:
+        by = _author(author, reason, dry_run=dry_run)
+        with _opened(context) as ledger:
+            from recovery.lost.orders import CHOOSABLE, FindingOrder, order_findings
 
-        findings = ledger.findings()
-        wanted = _wanted(ledger, ("ASKED",), cause, lane, since)
-        picked = _picked(findings, names, wanted, limit, chosen=bool(cause or lane or since))
-        refused = {one.id: why for one in picked.found if (why := order_refusal(one))}
-        able = [one.id for one in picked.found if one.id not in refused]
-        done = set(able) if dry_run else findings.order(able, *_note(by, reason))
-    word = "would_order" if dry_run else "ordered"
-    _end(_results(picked.found, refused, done, word), picked, as_json=as_json)
+            order, findings = FindingOrder(word), ledger.findings()
+            wanted = _wanted(ledger, CHOOSABLE[order], cause, lane, since)
+            picked = _picked(findings, names, wanted, limit, chosen=bool(cause or lane or since))
+            results = order_findings(
+                findings, order, picked.found, who=by, why=reason, dry_run=dry_run
+            )
+        _end(results, picked, as_json=as_json)
+
+    app.command(word, help=help_text)(decide)
 
 
-@app.command("dismiss", help=DISMISS)
-def dismiss(
-    context: typer.Context,
-    names: _NAMES = None,
-    cause: _CAUSE = None,
-    lane: _LANE = None,
-    since: _SINCE = "",
-    reason: _REASON = "",
-    author: _AUTHOR = "",
-    limit: _LIMIT = 1_000,
-    dry_run: _DRY = False,
-    as_json: _JSON = False,
-) -> None:
-    by = _author(author, reason, dry_run=dry_run)
-    with _opened(context) as ledger:
-        findings = ledger.findings()
-        wanted = _wanted(ledger, _OPEN, cause, lane, since)
-        picked = _picked(findings, names, wanted, limit, chosen=bool(cause or lane or since))
-        ended = [one for one in picked.found if one.status.value not in _OPEN]
-        refused = {one.id: f"it is {one.status.value} already" for one in ended}
-        able = [one.id for one in picked.found if one.id not in refused]
-        done = set(able) if dry_run else findings.dismiss(able, *_note(by, reason))
-    word = "would_dismiss" if dry_run else "dismissed"
-    _end(_results(picked.found, refused, done, word), picked, as_json=as_json)
+_register("resend", RESEND)
+_register("dismiss", DISMISS)
 
 
 class Picked(NamedTuple):
@@ -212,14 +183,6 @@ def _author(author: str, reason: str, *, dry_run: bool) -> str:
     if not (reason.strip() or dry_run):
         raise WrongUsage("give --reason TEXT: it is kept with the finding")
     return author_of(author)
-
-
-def _note(author: str, reason: str) -> tuple[str, str]:
-    """Returns author and reason as they are kept: bounded, numbers and addresses masked."""
-    from recovery.operator_rules import AUTHOR_AT_MOST, WHY_AT_MOST
-    from tracing.masks import masked_text
-
-    return author[:AUTHOR_AT_MOST], masked_text(reason.strip()[:WHY_AT_MOST])
 
 
 def _wanted(
@@ -269,18 +232,7 @@ def _picked(
     return Picked(list(several.values()), [name for name, some in named.items() if not some], False)
 
 
-def _results(
-    found: Sequence[Finding], refused: dict[int, str], done: set[int], word: str
-) -> list[Result]:
-    return [
-        Result(one, "refused", refused[one.id])
-        if one.id in refused
-        else Result(one, word if one.id in done else "overtaken")
-        for one in found
-    ]
-
-
-def _end(results: Sequence[Result], picked: Picked, *, as_json: bool) -> None:
+def _end(results: Sequence[OrderResult], picked: Picked, *, as_json: bool) -> None:
     """Prints the results; exits."""
     if as_json:
         print_json([_fields(r.finding) | {"result": r.result, "why": r.why} for r in results])
@@ -294,7 +246,7 @@ def _end(results: Sequence[Result], picked: Picked, *, as_json: bool) -> None:
         complain(f"nothing was found lost as {name!r}")
     if picked.more:
         err().print("more match: give --limit, or repeat it")
-    bad = any(one.result in ("refused", "overtaken") for one in results)
+    bad = any(one.failed for one in results)
     raise typer.Exit(PROBLEMS if bad or picked.unknown or picked.more else DONE)
 
 

@@ -100,14 +100,14 @@ def resend(
     age_ms = duration_ms("--since", since) if since else 0
     settings = settings_of(context)
     from recovery.operator_rules import OperatorNote
-    from recovery.resend.desk import ResendDesk, ResendOrders
+    from recovery.resend.desk import ResendOrders, open_desk
     from recovery.resend.selection import Filters
 
     filters = Filters(state or (), patterns(lane) or (), age_ms, account, row_reason)
     note = OperatorNote(author_of(author), reason)
     orders = ResendOrders(verb, note, job or f"job-{secrets.token_hex(4)}", dry_run)
     with ExitStack() as stack:
-        desk = ResendDesk(settings, stack, orders)
+        desk = open_desk(settings, stack, orders)
         heading = {"job": orders.job if new_id else None, "dry_run": dry_run, "author": note.author}
         output = ResendOutput(as_json=as_json, heading=heading)
         if state:

@@ -221,7 +221,8 @@ def _one(
     fields: dict[str, Any], templates: Templates, render: Render, check: Check
 ) -> Iterator[Ready]:
     """The notification that the flags describe."""
-    from hongyan.enqueue import prepared, typed
+    from hongyan.enqueue import prepared
+    from policy.templates.parameters import typed
 
     now_ms = time.time_ns() // 1_000_000
     return iter([prepared(typed(fields, templates), now_ms, render, check)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from hongyan.tables import age, listing, local_time
 from hongyan.terminal import out
@@ -11,7 +11,7 @@ from hongyan.terminal import out
 if TYPE_CHECKING:
     from backends.settings import Settings
     from idempotency.fleet.controls import LanePause
-    from idempotency.fleet.snapshots import LaneSnapshot
+    from idempotency.fleet.served_lanes import ServedLane
     from idempotency.fleet.status import Process
 
 _ASK_S: Final = 1.0
@@ -20,49 +20,17 @@ _NUMBERS: Final = ("PARTS", "LAG", "FLIGHT", "WAITING", "/S")
 _TITLES: Final = ("LANE", *_NUMBERS, "BREAKER", "PAUSED")
 
 
-class LaneRow(NamedTuple):
-    """One lane over all live processes."""
-
-    lane: str
-    workers: int
-    """Live workers that serve it."""
-    partitions: int
-    lag: int | None
-    """None: unknown, since no worker reads it and the broker did not answer."""
-    in_flight: int
-    waiting: int
-    rate: float
-    open: list[str]
-    """Accounts whose breaker is not closed in some process."""
-    pause: LanePause | None
-    not_obeying: list[str]
-    """Live processes that have not reported yet that they obey the pause, or that it is over."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether there is nothing to look at."""
-        return not (
-            self.workers
-            or self.lag
-            or self.in_flight
-            or self.waiting
-            or self.open
-            or self.pause
-            or self.not_obeying
-        )
-
-
 def lane_rows(
     lanes: Sequence[str],
     processes: Iterable[Process],
     pauses: Iterable[LanePause],
     settings: Settings | None,
-) -> list[LaneRow]:
+) -> list[ServedLane]:
     """Returns a row for each lane. Asks the broker of `settings` about lanes that no worker reads, since
     none lives or the lane is paused. Their lag is unknown if it does not answer."""
-    live = [one for one in processes if not one.lost]
-    paused = {pause.lane: pause for pause in pauses}
-    rows = {lane: _row(lane, live, paused.get(lane)) for lane in lanes}
+    from idempotency.fleet.served_lanes import served_lanes
+
+    rows = served_lanes(lanes, processes, pauses)
     unread = [lane for lane, row in rows.items() if row.lag is None or row.pause is not None]
     if settings is not None and unread:
         for lane, (lag, partitions) in _asked(settings, unread).items():
@@ -70,13 +38,14 @@ def lane_rows(
     return list(rows.values())
 
 
-def as_fields(row: LaneRow) -> dict[str, Any]:
+def as_fields(row: ServedLane) -> dict[str, Any]:
     """Returns the row for JSON."""
-    pause = row.pause
-    return row._asdict() | {"pause": pause._asdict() if pause is not None else None}
+    pause, fields = row.pause, row._asdict()
+    del fields["obeying"]
+    return fields | {"pause": pause._asdict() if pause is not None else None}
 
 
-def show_lanes(rows: Sequence[LaneRow], now: int) -> None:
+def show_lanes(rows: Sequence[ServedLane], now: int) -> None:
     """Prints the lanes, and a line for each pause."""
     from rich.text import Text
 
@@ -94,7 +63,7 @@ def show_lanes(rows: Sequence[LaneRow], now: int) -> None:
         show_notes(row)
 
 
-def show_notes(row: LaneRow) -> None:
+def show_notes(row: ServedLane) -> None:
     """Prints the pause of a lane, its open breakers, and the processes that do not obey yet."""
     if row.open:
         out().print(
@@ -112,36 +81,6 @@ def pause_line(pause: LanePause) -> str:
     until = f" until {local_time(pause.until)}" if pause.until is not None else ""
     since = local_time(pause.paused_at)
     return f"{pause.lane} is paused since {since}{until} by {pause.author}: {pause.reason}"
-
-
-def _row(lane: str, live: Sequence[Process], pause: LanePause | None) -> LaneRow:
-    serving = [(one, shown) for one in live if (shown := _of(one, lane)) is not None]
-    workers = [shown for one, shown in serving if one.kind == "worker"]
-    lags = [shown.lag for shown in workers if shown.lag is not None]
-    return LaneRow(
-        lane=lane,
-        workers=sum(one.kind == "worker" and lane in one.lanes for one in live),
-        partitions=sum(shown.partitions for shown in workers),
-        lag=sum(lags) if lags else None,
-        in_flight=sum(shown.in_flight for _, shown in serving),
-        waiting=sum(shown.waiting for shown in workers),
-        rate=round(sum(shown.rate for shown in workers), 1),
-        open=sorted({account for _, shown in serving for account in shown.open}),
-        pause=pause,
-        not_obeying=[one.id for one in live if lane in one.lanes and _differs(one, lane, pause)],
-    )
-
-
-def _differs(process: Process, lane: str, pause: LanePause | None) -> bool:
-    """Returns whether the process has not reported yet that it obeys the pause, or that it is over."""
-    if process.snapshot is None:
-        return pause is not None
-    shown = _of(process, lane)
-    return shown is not None and shown.paused is (pause is None)
-
-
-def _of(process: Process, lane: str) -> LaneSnapshot | None:
-    return process.snapshot.lanes.get(lane) if process.snapshot is not None else None
 
 
 def _asked(settings: Settings, lanes: Sequence[str]) -> Mapping[str, tuple[int, int]]:

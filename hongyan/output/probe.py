@@ -11,8 +11,9 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from channels.channel import Resolution
+from channels.probe.meaning import meaning
 from hongyan.terminal import out
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected
+from message.outcomes import Accepted
 
 if TYPE_CHECKING:
     from channels.channel import Channel
@@ -62,28 +63,6 @@ def show_outcome(trial: Trial, channel: Channel, masks: Masks) -> None:
         out().print(escape(advice(trial, channel)), style="dim")
 
 
-def meaning(outcome: AnyOutcome, channel: Channel) -> str:
-    """Returns a worker's reaction to the outcome, in one sentence."""
-    if isinstance(outcome, Accepted) and outcome.queued:
-        return (
-            "the provider took a task and says later whom it reached; a worker would settle it UNKNOWN"
-            " (queued), and recovery would ask by that name"
-        )
-    if isinstance(outcome, Accepted):
-        return f"the provider has it; a worker would settle it SENT. Receipts: {channel.promises.receipts}"
-    whose = "; it is about the account, whose breaker would open" if _accounts(outcome) else ""
-    if isinstance(outcome, Rejected):
-        return f"it was not sent and never will be: a worker would settle it REJECTED{whose}"
-    if isinstance(outcome, NotSent):
-        wait = outcome.retry_after_ms
-        when = "after the lane's own pause" if wait is None else f"after {wait / 1_000:g} s"
-        return f"it was not sent; a worker would try again {when}{whose}"
-    return (
-        "it may have been sent: a worker would never repeat it blindly. "
-        f"How it is settled: {channel.promises.resolve}"
-    )
-
-
 def advice(trial: Trial, channel: Channel) -> str:
     """Returns the setting that a query of calls in doubt needs; empty if none, or without a query."""
     shown = trial.resolved is not None and trial.resolved.resolution is Resolution.SENT
@@ -97,10 +76,6 @@ def advice(trial: Trial, channel: Channel) -> str:
     needs = channel.promises.needs
     first = "the query did not show what the provider had accepted: a doubt is for the policy. "
     return first + (f"To switch on: {needs}" if needs else "")
-
-
-def _accounts(outcome: AnyOutcome) -> bool:
-    return isinstance(outcome, Rejected | NotSent) and outcome.account
 
 
 def _found(trial: Trial, masks: Masks) -> str:

@@ -18,9 +18,9 @@ from message.foreign_text import shown
 from message.states import State
 
 if TYPE_CHECKING:
-    from hongyan.output.lanes import LaneRow
     from idempotency.alerts.book import AlertShown
     from idempotency.fleet.held_lines import HeldLine, LinesOfLane
+    from idempotency.fleet.served_lanes import ServedLane
     from idempotency.fleet.status import LaneStatus, Process
     from idempotency.outcomes.outbox import OutcomesWaiting
     from policy.versions import Version
@@ -40,7 +40,7 @@ class ShownStatus(NamedTuple):
     policy: Version | None
     """None: no policy was applied, so the file's is in force."""
     processes: Sequence[Process]
-    live: Sequence[LaneRow]
+    live: Sequence[ServedLane]
     lanes: Sequence[LaneStatus]
     lines: Sequence[LinesOfLane]
     alerts: Sequence[AlertShown]

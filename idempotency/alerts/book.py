@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import text
+from sqlalchemy import Connection, Row, text
 
 from idempotency.alerts.windows import FIRING
 from idempotency.error_mapping import errors
@@ -32,6 +32,9 @@ ON CONFLICT (rule, subject) DO UPDATE
 _COUNT_ANEW: Final = text("""
 UPDATE alerts SET silenced = 0 WHERE rule = :rule AND (:subject = '' OR subject = :subject)""")
 _UNSILENCE: Final = text("DELETE FROM alert_silences WHERE rule = :rule AND subject = :subject")
+_ACKNOWLEDGE: Final = text("""
+UPDATE alerts SET acknowledged_at = :now, acknowledged_by = :author, acknowledged_why = :reason
+ WHERE rule = :rule AND subject = :subject AND state = :firing""")
 _FORGET: Final = text("DELETE FROM alert_silences WHERE until <= :now")
 _MOST: Final = 1_000
 
@@ -58,6 +61,10 @@ class AlertShown(msgspec.Struct, frozen=True):
     """Times that it came up while it was silenced."""
     silenced_by: str
     silenced_why: str
+    acknowledged_at: int | None = None
+    """Time at which a person took note of it, since it began; None: nobody did."""
+    acknowledged_by: str = ""
+    acknowledged_why: str = ""
 
 
 class SilenceShown(msgspec.Struct, frozen=True):
@@ -89,6 +96,7 @@ class AlertBook(LedgerPart):
                 silenced=row.silenced,
                 silenced_by=row.author or "",
                 silenced_why=row.reason or "",
+                **_acknowledgement(row),
             )
             for row in found
         ]
@@ -104,16 +112,53 @@ class AlertBook(LedgerPart):
     ) -> SilenceShown:
         """Holds back posts and log lines of these alerts for `for_ms`. Replaces a silence of the same name.
         An empty subject: every alert of the rule."""
-        name = {"rule": rule, "subject": subject}
-        with self._begin() as (connection, now):
-            made = {"until": now + for_ms, "author": author, "reason": reason, "now": now}
-            connection.execute(_FORGET, {"now": now})
-            connection.execute(_SILENCE, name | made)
-            connection.execute(_COUNT_ANEW, name)
+        with self._begin() as (connection, _now):
+            return self.silence_in(connection, rule, subject, for_ms, author=author, reason=reason)
+
+    def silence_in(
+        self,
+        connection: Connection,
+        rule: str,
+        subject: str,
+        for_ms: int,
+        *,
+        author: str,
+        reason: str,
+    ) -> SilenceShown:
+        """As `silence`, in the caller's transaction."""
+        name, now = {"rule": rule, "subject": subject}, self.clock(connection)
+        made = {"until": now + for_ms, "author": author, "reason": reason, "now": now}
+        connection.execute(_FORGET, {"now": now})
+        connection.execute(_SILENCE, name | made)
+        connection.execute(_COUNT_ANEW, name)
         return SilenceShown(rule, subject, now + for_ms, author, reason, now)
 
     def unsilence(self, rule: str, subject: str) -> bool:
         """Ends a silence. Returns False if there is none of that name."""
         with errors(), self._database.begin() as connection:
-            name = {"rule": rule, "subject": subject}
-            return bool(connection.execute(_UNSILENCE, name).rowcount)
+            return self.unsilence_in(connection, rule, subject)
+
+    def unsilence_in(self, connection: Connection, rule: str, subject: str) -> bool:
+        """As `unsilence`, in the caller's transaction."""
+        name = {"rule": rule, "subject": subject}
+        return bool(connection.execute(_UNSILENCE, name).rowcount)
+
+    def acknowledge_in(
+        self, connection: Connection, rule: str, subject: str, *, author: str, reason: str
+    ) -> bool:
+        """Records that a person took note of a firing alert; it goes on being posted. Returns False if it
+        does not fire."""
+        name = {"rule": rule, "subject": subject, "firing": FIRING}
+        noted = {"now": self.clock(connection), "author": author, "reason": reason}
+        return bool(connection.execute(_ACKNOWLEDGE, name | noted).rowcount)
+
+
+def _acknowledgement(row: Row[Any]) -> dict[str, Any]:
+    """Returns the fields of an acknowledgement; none for one of an earlier time of the alert."""
+    if not row.acknowledged_at or row.acknowledged_at < row.since:
+        return {}
+    return {
+        "acknowledged_at": row.acknowledged_at,
+        "acknowledged_by": row.acknowledged_by,
+        "acknowledged_why": row.acknowledged_why,
+    }

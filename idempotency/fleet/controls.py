@@ -1,4 +1,4 @@
-"""Orders of a person to the fleet: pauses of lanes, and drains of processes.
+"""Orders of a person to the fleet: pauses of lanes and accounts, and drains of processes.
 
 Every process reads its orders once a second, in one statement. Rows are never deleted: they tell who
 ordered what, why, and when it ended.
@@ -6,7 +6,8 @@ ordered what, why, and when it ended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, text
@@ -16,11 +17,17 @@ from idempotency.transactions import LedgerPart
 
 REPLACED: Final = "replaced by another pause"
 MOST_SHOWN: Final = 1_000
+OBEYS_WITHIN_MS: Final = 5_000
+"""Time within which a live process obeys an order."""
+_NO_ACCOUNTS: Final[Mapping[str, int | None]] = MappingProxyType({})
 _COLUMNS: Final = "lane, author, reason, paused_at, until, ended_at, ended_by, ended_reason"
 # A pause that is past its end is over, even before its row says so.
 _IN_FORCE: Final = "ended_at IS NULL AND (until IS NULL OR until > {now})"
 _ORDERS: Final = f"""
 SELECT 'pause', lane, until - {{now}}, author, reason FROM lane_pauses WHERE {_IN_FORCE}
+UNION ALL
+SELECT 'account', account, until - {{now}}, author, reason FROM account_pauses
+ WHERE worker_id IN ('', {{value}}) AND {_IN_FORCE}
 UNION ALL
 SELECT 'drain', worker_id, NULL, author, reason FROM worker_drains
  WHERE worker_id = {{value}} AND asked_at >= {{value}}"""  # noqa: S608
@@ -76,6 +83,8 @@ class ControlOrders(NamedTuple):
     """Lane to the milliseconds until its pause ends; None: no end is planned."""
     drain: str | None = None
     """Author and reason of the order to drain; None without one."""
+    accounts: Mapping[str, int | None] = _NO_ACCOUNTS
+    """Account to the milliseconds until its pause ends, of the fleet's pause and that of this process."""
 
 
 class Controls(LedgerPart):
@@ -86,33 +95,56 @@ class Controls(LedgerPart):
         milliseconds) or later. One statement, one round trip."""
         with connected(self._database) as connection:
             if self._database.is_postgres:
-                found = connection.execute(_POSTGRES, (worker, since_ms)).fetchall()
+                asked: tuple[Any, ...] = (worker, worker, since_ms)
+                found = connection.execute(_POSTGRES, asked).fetchall()
             else:
                 now = self.clock(connection)
-                found = connection.execute(_SQLITE, (now, now, worker, since_ms)).fetchall()
+                asked = (now, now, now, worker, now, worker, since_ms)
+                found = connection.execute(_SQLITE, asked).fetchall()
         paused = {lane: left for kind, lane, left, _, _ in found if kind == "pause"}
         drains = [f"{author}: {reason}" for kind, _, _, author, reason in found if kind == "drain"]
-        return ControlOrders(paused, drains[0] if drains else None)
+        accounts = _longest((name, left) for kind, name, left, _, _ in found if kind == "account")
+        return ControlOrders(paused, drains[0] if drains else None, accounts)
 
     def pause(
         self, lanes: Sequence[str], for_ms: int | None, *, author: str, reason: str
     ) -> list[LanePause]:
         """Pauses the lanes, for so long or without a planned end. Returns the pauses that these replace."""
+        with self._begin() as (connection, _now):
+            return self.pause_in(connection, lanes, for_ms, author=author, reason=reason)
+
+    def pause_in(
+        self,
+        connection: Connection,
+        lanes: Sequence[str],
+        for_ms: int | None,
+        *,
+        author: str,
+        reason: str,
+    ) -> list[LanePause]:
+        """As `pause`, in the caller's transaction."""
         replaced: list[LanePause] = []
-        with self._begin() as (connection, now):
-            self._alone(connection)
-            until = None if for_ms is None else now + for_ms
-            for lane in lanes:
-                replaced += self._end(connection, lane, now, author, REPLACED)
-                values = {"lane": lane, "author": author, "reason": reason, "until": until}
-                connection.execute(_ADD, {**values, "now": now})
+        self._alone(connection)
+        now = self.clock(connection)
+        until = None if for_ms is None else now + for_ms
+        for lane in lanes:
+            replaced += self._end(connection, lane, now, author, REPLACED)
+            values = {"lane": lane, "author": author, "reason": reason, "until": until}
+            connection.execute(_ADD, {**values, "now": now})
         return replaced
 
     def resume(self, lanes: Sequence[str], *, author: str, reason: str) -> list[LanePause]:
         """Ends the pauses of the lanes. Returns those that were in force, as they ended."""
-        with self._begin() as (connection, now):
-            self._alone(connection)
-            found = [self._end(connection, lane, now, author, reason) for lane in lanes]
+        with self._begin() as (connection, _now):
+            return self.resume_in(connection, lanes, author=author, reason=reason)
+
+    def resume_in(
+        self, connection: Connection, lanes: Sequence[str], *, author: str, reason: str
+    ) -> list[LanePause]:
+        """As `resume`, in the caller's transaction."""
+        self._alone(connection)
+        now = self.clock(connection)
+        found = [self._end(connection, lane, now, author, reason) for lane in lanes]
         return [pause for of_lane in found for pause in of_lane]
 
     def pauses(self) -> list[LanePause]:
@@ -127,12 +159,16 @@ class Controls(LedgerPart):
 
     def drain(self, worker: str, *, author: str, reason: str) -> bool:
         """Orders a live process to drain. Returns False if no process of that name lives."""
-        with self._begin() as (connection, now):
-            asked = {"worker": worker, "now": now}
-            if connection.execute(_LIVES, asked).first() is None:
-                return False
-            connection.execute(_DRAIN, {**asked, "author": author, "reason": reason})
-            return True
+        with self._begin() as (connection, _now):
+            return self.drain_in(connection, worker, author=author, reason=reason)
+
+    def drain_in(self, connection: Connection, worker: str, *, author: str, reason: str) -> bool:
+        """As `drain`, in the caller's transaction."""
+        asked = {"worker": worker, "now": self.clock(connection)}
+        if connection.execute(_LIVES, asked).first() is None:
+            return False
+        connection.execute(_DRAIN, {**asked, "author": author, "reason": reason})
+        return True
 
     def _alone(self, connection: Connection) -> None:
         """Makes another command wait; readers go on."""
@@ -147,3 +183,12 @@ class Controls(LedgerPart):
         connection.execute(_LAPSE, values)
         ended = connection.execute(_END, {**values, "author": author, "reason": reason})
         return [LanePause(*row) for row in ended]
+
+
+def _longest(found: Iterable[tuple[str, int | None]]) -> dict[str, int | None]:
+    """Returns each account with the later of its ends: the fleet's pause and the process's own may meet."""
+    paused: dict[str, int | None] = {}
+    for account, left in found:
+        before = paused.get(account, 0)
+        paused[account] = None if left is None or before is None else max(left, before)
+    return paused

@@ -10,6 +10,8 @@ MOST_CHARACTERS: Final = 8_000
 """Longest text; further lanes are left out, the idle ones first."""
 MOST_NAMES: Final = 20
 """Accounts of one lane that are named."""
+MOST_ACCOUNTS: Final = 40
+"""Accounts of one process; those with nothing to show are left out first."""
 
 
 class LaneSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -28,11 +30,39 @@ class LaneSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """Accounts whose breaker is not closed."""
     paused: bool = False
     """Whether it obeys a pause."""
+    oldest: float = 0.0
+    """Age of the oldest record whose offset is not committed, seconds."""
 
     @property
     def idle(self) -> bool:
         """Whether the lane has nothing to show but its partitions."""
         return not (self.in_flight or self.waiting or self.lag or self.open or self.paused)
+
+
+class AccountSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One account in one process, over all of its lanes there."""
+
+    breaker: int = 0
+    """Its worst breaker: 0 closed, 1 half open, 2 open."""
+    rate: float = 0.0
+    """Deliveries that its provider took a second, lately."""
+    limit: float | None = None
+    """Deliveries a second that the fleet may send through it, its own limit or a learnt one; None: any."""
+    shut_s: float = 0.0
+    """Seconds left of the pause that its provider asked for."""
+    token_age_s: int | None = None
+    """Seconds since this process got its access token; None: it holds none."""
+    token_left_s: int | None = None
+    """Seconds until that token ends."""
+    paused: bool = False
+    """Whether it obeys a person's pause."""
+    login_refused: bool = False
+    """Whether its provider refused its login lately."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing that a person must see."""
+        return not (self.breaker or self.shut_s or self.paused or self.login_refused)
 
 
 class ProcessSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,14 +73,20 @@ class ProcessSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     lanes: dict[str, LaneSnapshot] = {}
     left_out: int = 0
     """Lanes that found no place."""
+    accounts: dict[str, AccountSnapshot] = {}
 
 
 def encoded(snapshot: ProcessSnapshot) -> str:
     """Returns the snapshot as text of at most MOST_CHARACTERS."""
     busy = sorted(snapshot.lanes.items(), key=lambda item: (item[1].idle, item[0]))
     lanes = [(lane, msgspec.structs.replace(one, open=one.open[:MOST_NAMES])) for lane, one in busy]
+    of_all = sorted(snapshot.accounts.items(), key=lambda item: (item[1].idle, item[0]))
+    accounts = dict(of_all[:MOST_ACCOUNTS])
+    if len(msgspec.json.encode(accounts)) > MOST_CHARACTERS // 2:  # long names
+        accounts = {}
     for kept in range(len(lanes), -1, -1):
-        some = ProcessSnapshot(snapshot.policy, dict(lanes[:kept]), len(lanes) - kept)
+        left_out = len(lanes) - kept
+        some = ProcessSnapshot(snapshot.policy, dict(lanes[:kept]), left_out, accounts)
         text = msgspec.json.encode(some).decode()
         if len(text) <= MOST_CHARACTERS:
             return text

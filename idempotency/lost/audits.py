@@ -18,6 +18,9 @@ ON CONFLICT (hour, lane) DO UPDATE
 _SINCE: Final = text("""
 SELECT hour, lane, counts, unexplained, run_id FROM trace_audits
  WHERE hour >= :since ORDER BY hour, lane""")
+_BETWEEN: Final = text("""
+SELECT hour, lane, counts, unexplained, run_id FROM trace_audits
+ WHERE hour >= :since AND hour < :until ORDER BY hour DESC, lane""")
 _DOUBLES: Final = text("""
 SELECT delivery_key, lane, at, attempts FROM trace_doubles
  WHERE at >= :since ORDER BY at DESC, delivery_key LIMIT :limit""")
@@ -50,10 +53,13 @@ class Audits(LedgerPart):
         """Returns the audits from that hour on, in order."""
         with self._begin() as (connection, _now):
             rows = connection.execute(_SINCE, {"since": hour}).all()
-        return [
-            Audit(row.hour, row.lane, _decoded(row.counts), row.unexplained, row.run_id)
-            for row in rows
-        ]
+        return [_audit(row) for row in rows]
+
+    def between(self, since: int, until: int) -> list[Audit]:
+        """Returns the audits of hours from `since` on and before `until`, the newest hour first."""
+        with self._begin() as (connection, _now):
+            rows = connection.execute(_BETWEEN, {"since": since, "until": until}).all()
+        return [_audit(row) for row in rows]
 
     def doubles(self, since: int, limit: int) -> list[StoredDouble]:
         """Returns the newest double sends since then (epoch milliseconds)."""
@@ -78,6 +84,10 @@ def put_audits(connection: Connection, run_id: int, audits: Sequence[Audit]) -> 
     ]
     if rows:
         connection.execute(_REPLACE, rows)
+
+
+def _audit(row: Any) -> Audit:
+    return Audit(row.hour, row.lane, _decoded(row.counts), row.unexplained, row.run_id)
 
 
 def _decoded(stored: str) -> Any:

@@ -10,7 +10,7 @@ the person who ordered it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -114,6 +114,16 @@ class FindingFilter(NamedTuple):
     causes: Collection[str] = ()
     since: int = 0
     """Epoch milliseconds of `found_at`."""
+    before: int = 0
+    """Only ids below this one; 0: all."""
+
+
+AlsoDecided = Callable[[Connection, "set[int]"], None]
+"""Writes more in the transaction of a decision; takes the ids that were changed."""
+
+
+def nothing_else(_connection: Connection, _ids: set[int]) -> None:
+    """Writes nothing."""
 
 
 _FIELDS: Final = ", ".join(Finding._fields)
@@ -163,6 +173,10 @@ class LostFindings(LedgerPart):
     def __init__(self, database: Database, sealer: PayloadCipher, clock: Clock) -> None:
         super().__init__(database, clock)
         self._sealer = sealer
+
+    def on(self, database: Database, clock: Clock) -> LostFindings:
+        """Returns the same findings on another database, such as a replica."""
+        return LostFindings(database, self._sealer, clock)
 
     # ---- recovery ----------------------------------------------------------------------------
 
@@ -230,13 +244,17 @@ class LostFindings(LedgerPart):
         )
         return self._rows(statement, {**values, "limit": limit})
 
-    def order(self, ids: Sequence[int], by: str, why: str) -> set[int]:
+    def order(
+        self, ids: Sequence[int], by: str, why: str, also: AlsoDecided = nothing_else
+    ) -> set[int]:
         """Has recovery enter these ASKED findings. Returns those that were ASKED."""
-        return self._changed(_ORDER, ids, by, why)
+        return self._changed(_ORDER, ids, by, why, also)
 
-    def dismiss(self, ids: Sequence[int], by: str, why: str) -> set[int]:
+    def dismiss(
+        self, ids: Sequence[int], by: str, why: str, also: AlsoDecided = nothing_else
+    ) -> set[int]:
         """Ends these findings without a send. Returns those that were NEW or ASKED."""
-        return self._changed(_DISMISS, ids, by, why)
+        return self._changed(_DISMISS, ids, by, why, also)
 
     def counts(self, within_ms: int) -> list[FindingCount]:
         """Returns the numbers of undecided findings, and of those found in the last `within_ms` that were
@@ -244,12 +262,16 @@ class LostFindings(LedgerPart):
         with self._begin() as (connection, now):
             return counted(connection, now - within_ms)
 
-    def _changed(self, statement: Any, ids: Sequence[int], by: str, why: str) -> set[int]:
+    def _changed(
+        self, statement: Any, ids: Sequence[int], by: str, why: str, also: AlsoDecided
+    ) -> set[int]:
         if not ids:
             return set()
         with self._begin() as (connection, now):
             values = {"ids": list(ids), "by": clean(by), "why": clean(why), "now": now}
-            return set(connection.execute(statement, values).scalars())
+            changed = set(connection.execute(statement, values).scalars())
+            also(connection, changed)
+            return changed
 
     def _rows(self, statement: Any, values: dict[str, Any]) -> list[Finding]:
         with self._begin() as (connection, _now):
@@ -283,4 +305,7 @@ def _conditions(wanted: FindingFilter) -> tuple[str, dict[str, Any]]:
             named: dict[str, Any] = {f"{column}{n}": value for n, value in enumerate(some)}
             parts.append(f"{column} IN ({', '.join(f':{name}' for name in named)})")
             values |= named
+    if wanted.before:
+        parts.append("id < :before")
+        values["before"] = wanted.before
     return " AND ".join(parts), values

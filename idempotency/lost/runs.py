@@ -29,7 +29,10 @@ UPDATE spark_runs
 _NEWEST: Final = text(f"""
 SELECT {_COLUMNS} FROM spark_runs WHERE job = :job AND state = 'DONE'
  ORDER BY id DESC LIMIT 1""")  # noqa: S608 - ours
-_LIST: Final = text(f"SELECT {_COLUMNS} FROM spark_runs ORDER BY id DESC LIMIT :limit")  # noqa: S608
+_LIST: Final = text(f"""
+SELECT {_COLUMNS} FROM spark_runs WHERE id < :before ORDER BY id DESC LIMIT :limit""")  # noqa: S608
+_NUMBERED: Final = text(f"SELECT {_COLUMNS} FROM spark_runs WHERE id = :id")  # noqa: S608
+_LATEST: Final = 2**62
 _HOLDER: Final = text("SELECT holder FROM duties WHERE name = :name AND until >= :now")
 _ABANDONED: Final = "its process ended before the run did"
 
@@ -98,10 +101,17 @@ class Runs(LedgerPart):
             row = connection.execute(_NEWEST, {"job": job}).one_or_none()
         return None if row is None else _run(row)
 
-    def list(self, limit: int) -> list[SparkRun]:
-        """Returns the newest runs, newest first."""
+    def numbered(self, run_id: int) -> SparkRun | None:
+        """Returns a run; None for an unknown number."""
         with self._begin() as (connection, _now):
-            return [_run(row) for row in connection.execute(_LIST, {"limit": limit})]
+            row = connection.execute(_NUMBERED, {"id": run_id}).one_or_none()
+        return None if row is None else _run(row)
+
+    def list(self, limit: int, before: int = _LATEST) -> list[SparkRun]:
+        """Returns the newest runs with a number below `before`, newest first."""
+        asked = {"limit": limit, "before": before}
+        with self._begin() as (connection, _now):
+            return [_run(row) for row in connection.execute(_LIST, asked)]
 
     def holder(self) -> str:
         """Returns the process that holds the duty; empty for none."""

@@ -41,6 +41,7 @@ SELECT {columns} FROM deliveries AS d WHERE d.{column} = :name
 _AT: Final = """
 SELECT {columns} FROM {given} JOIN deliveries AS d ON d.delivery_key = {key} AND d.day = i.day"""
 _KNOWN: Final = "SELECT DISTINCT message_id FROM deliveries WHERE message_id IN ({})"
+_DAY_OF_KEY: Final = text("SELECT day FROM delivery_keys WHERE delivery_key = :key")
 # Spelt so that both databases recognise the index's own condition.
 _ENDED: Final = "d.state IN ({}) AND".format(", ".join(f"'{state}'" for state in ENDED))
 _PAGE: Final = """
@@ -137,6 +138,14 @@ class Picks(LedgerPart):
             if found := self._by(column, name):
                 return found
         return []
+
+    def keyed(self, key: str) -> Pick | None:
+        """Returns the row of a delivery key, by its day; None without one."""
+        if not self._database.is_postgres:
+            return next(iter(self._by("delivery_key", key)), None)
+        with errors(), self._database.begin() as connection:
+            day = connection.execute(_DAY_OF_KEY, {"key": key}).scalar_one_or_none()
+        return next(iter(self.at([(key, day)])), None) if day is not None else None
 
     def of_biz(self, biz_id: str) -> list[Pick]:
         """Returns every delivery of a business id."""

@@ -103,7 +103,11 @@ NAMES_AT_MOST: Final = 1_000_000
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selection of a job: by state, lane and time, or by uploaded names (then `states` is empty)."""
+    """Selection of a job: by state, lane and time, or by uploaded names (then `states` is empty).
+
+    With names, `lanes` are those whose rows may be selected, if there are any: a name of another lane is
+    unknown to the job.
+    """
 
     states: Sequence[str] = ()
     lanes: Sequence[str] = ()

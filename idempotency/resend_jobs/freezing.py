@@ -90,6 +90,7 @@ _KEYED_POSTGRES: Final = """delivery_keys AS k
  WHERE k.delivery_key IN :names"""
 _KEYED_SQLITE: Final = "deliveries AS d WHERE d.delivery_key IN :names"
 _MESSAGES: Final = "deliveries AS d WHERE d.message_id IN :names"
+_WITHIN: Final = " AND d.lane IN :of_lanes"
 _ADD_UNKNOWN: Final = text("""
 INSERT INTO resend_job_items
        (job_id, delivery_key, day, row_version, attempt, state, lane, account, fate, why)
@@ -152,11 +153,14 @@ class JobFreezing(LedgerPart):
             return self._ended(connection, job, now)
         job = advance(connection, job, now, place=FreezePlace(number=found[-1].number))
         left = [row.name for row in found]
+        lanes = {"of_lanes": [*job.wanted.lanes]} if job.wanted.lanes else {}
+        within = _WITHIN if lanes else ""
         keyed = _KEYED_POSTGRES if self._database.is_postgres else _KEYED_SQLITE
         for rows, column in ((keyed, "delivery_key"), (_MESSAGES, "message_id")):
             if left:
+                rows += within
                 query = text(f"SELECT DISTINCT d.{column} FROM {rows}")  # noqa: S608 - ours
-                names = {"names": left}
+                names = {"names": left} | lanes
                 known = set(connection.execute(_expanded(query), names).scalars())
                 job = self._add(connection, job, now, rows, names) if known else job
                 left = [name for name in left if name not in known]
@@ -210,7 +214,8 @@ class JobFreezing(LedgerPart):
 
 
 def _expanded(statement: Any) -> Any:
-    return statement.bindparams(bindparam("names", expanding=True))
+    lists = [name for name in ("names", "of_lanes") if f":{name}" in str(statement)]
+    return statement.bindparams(*(bindparam(name, expanding=True) for name in lists))
 
 
 def _until(job: ResendJob) -> int:

@@ -60,6 +60,9 @@ SELECT delivery_key, day FROM deliveries WHERE delivery_key IN :keys""").bindpar
     bindparam("keys", expanding=True)
 )
 _COUNTS: Final = text("SELECT * FROM resend_job_counts WHERE job_id = :job")
+_COUNTS_OF: Final = text(
+    "SELECT * FROM resend_job_counts WHERE job_id IN :jobs ORDER BY job_id, lane, account, fate, why"
+).bindparams(bindparam("jobs", expanding=True))
 _ENDS: Final = {
     State.SENT: ItemFate.SENT,
     State.DELIVERED: ItemFate.SENT,
@@ -198,6 +201,17 @@ class JobItems(LedgerPart):
         """Returns the numbers of items by lane, account, fate and reason."""
         with self._begin() as (connection, _now):
             return counted_items(connection.execute(_COUNTS, {"job": job_id}).all())
+
+    def counts_of(self, job_ids: Sequence[str]) -> dict[str, list[JobCount]]:
+        """Returns the counts of several jobs, by job id; see `counts`."""
+        if not job_ids:
+            return {}
+        with self._begin() as (connection, _now):
+            rows = connection.execute(_COUNTS_OF, {"jobs": list(job_ids)}).all()
+        return {
+            job_id: counted_items([row for row in rows if row.job_id == job_id])
+            for job_id in job_ids
+        }
 
     def page(
         self, job_id: str, after: str = "", limit: int = PAGE, *fates: ItemFate

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import inspect, text
+from sqlalchemy import Connection, inspect, text
 
 from idempotency.resend_jobs.contract import (
     Baseline,
@@ -45,6 +45,12 @@ _PURGE_REST: Final = (
     text("DELETE FROM resend_jobs WHERE id = :job"),
 )
 _LATEST: Final = 2**62
+AlsoNoted = Callable[[Connection, ResendJob], None]
+"""Writes more in the transaction of a job's change; takes the job after the change."""
+
+
+def nothing_more(_connection: Connection, _job: ResendJob) -> None:
+    """Writes nothing."""
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +69,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 class ResendJobStore(LedgerPart):
     """Every method is one transaction and raises LedgerError; a write of a job JobOvertaken, too."""
 
-    def make(self, new: NewJob) -> ResendJob:
-        """Writes a FREEZING job. Returns the one that is there, if its id is known."""
+    def make(self, new: NewJob, also: AlsoNoted = nothing_more) -> ResendJob:
+        """Writes a FREEZING job, and calls `also`. Returns the one that is there, if its id is known."""
         with self._begin() as (connection, now):
             found = connection.execute(_BY_ID, {"id": new.id}).one_or_none()
             if found is not None:
@@ -81,6 +87,7 @@ class ResendJobStore(LedgerPart):
                     for number, name in enumerate(page, start + 1)
                 ]
                 connection.execute(_NAME, rows)
+            also(connection, job)
         return job
 
     def get(self, job_id: str) -> ResendJob | None:
@@ -100,11 +107,13 @@ class ResendJobStore(LedgerPart):
         with self._begin() as (connection, _now):
             return [job_of(row) for row in connection.execute(_NEWEST, asked)]
 
-    def advance(self, job: ResendJob, **changes: Any) -> ResendJob:
+    def advance(self, job: ResendJob, also: AlsoNoted = nothing_more, **changes: Any) -> ResendJob:
         """Writes changes under the job's version. Returns the job after them. Raises ValueError for a move
         that `JOB_MOVES` does not have."""
         with self._begin() as (connection, now):
-            return advance(connection, job, now, **changes)
+            moved = advance(connection, job, now, **changes)
+            also(connection, moved)
+            return moved
 
     def signing_key(self) -> str:
         """Returns the key of the previews' signatures."""

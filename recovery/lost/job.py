@@ -14,7 +14,6 @@ anywhere leaves its findings NEW, and the next one repeats it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import date
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -38,6 +37,7 @@ from recovery.lost.entry import (
     keeps_order,
     known,
 )
+from recovery.lost.evidence import archive_place
 from recovery.lost.rules import decided, origin_of
 from recovery.lost.silence import SilentQuestions
 from recovery.lost.telemetry import LostTelemetry
@@ -48,10 +48,6 @@ LEASE_MS: Final = 30_000
 """Longer than a round of questions (recovery/lost/silence.py); a second holder would only work twice."""
 EVERY_S: Final = 5.0
 """Interval of the looks for findings."""
-_EPOCH: Final = date(1970, 1, 1)
-_MS_PER_DAY: Final = 86_400_000
-_SKEW_DAYS: Final = 2
-"""Days by which a producer's clock may be ahead of the ledger's."""
 NO_BODY: Final = "its record is gone from Kafka, and no body was kept"
 
 
@@ -174,22 +170,10 @@ class LostDeliveries:
             if (row := standing.get(f.subject))
         }
         for f in page:
-            if f.id not in found and (where := self._archive_place(f)):
+            if f.id not in found and (where := archive_place(self._stores.archived, f)):
                 found[f.id] = _contradicted(f, f"the archive has it ({where})")
         dead = self._dead([f for f in page if f.id not in found and f.origin])
         return found | {f.id: _contradicted(f, "its record is a dead letter") for f in dead}
-
-    def _archive_place(self, finding: Finding) -> str:
-        """Returns the table or file with the delivery's row; empty without one. An archived day has no
-        names left in `delivery_keys`, so the claim alone would not know."""
-        newest = self._stores.archived.newest()
-        if newest is None:
-            return ""
-        since = (finding.created_at or 0) // _MS_PER_DAY - _SKEW_DAYS
-        if since > (newest - _EPOCH).days:
-            return ""  # it could not have a row as old as that
-        rows = self._stores.archived.find(finding.subject)
-        return rows[0].where if rows else ""
 
     def _dead(self, page: Sequence[Finding]) -> list[Finding]:
         if not page:

@@ -13,21 +13,31 @@ from channels.engine import Engine
 from channels.registry import channel_for, load_accounts
 from channels.tokens.shared import open_tokens
 from channels.transports import TransportRouter
-from idempotency.sql_ledger import open_ledger
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.vocabulary import LANES
 from policy.active import in_force
-from policy.schema import Guarantee
+from policy.schema import Guarantee, Policy
 from policy.versions import Versions
 from recovery.recall.recall import WORKER, Recalling
 from sending.receiver_marks import GateMarks, open_marks
 from sending.runtime.clock import Clock
 from tracing import open_recorder
+from tracing.events import Recorder
 from tracing.masks import hasher
 
 TIMEOUT_S: Final = 10.0
 """Time limit of one request to a provider."""
 _AHEAD_MS: Final = 600_000
 """How far ahead of the clock a notification may be dated."""
+
+
+class RecallMeans(NamedTuple):
+    """What a recall works on, opened by its caller."""
+
+    ledger: SqlLedger
+    policy: Policy
+    recorder: Recorder
+    marks: GateMarks
 
 
 class OpenedRecall(NamedTuple):
@@ -41,31 +51,41 @@ class OpenedRecall(NamedTuple):
 
 
 def open_recalling(settings: Settings, stack: ExitStack, wait: Callable[[], bool]) -> OpenedRecall:
-    """Opens a recall. Raises SettingsError, PolicyError, LedgerError, SqlError."""
+    """Opens a recall and its ledger. Raises SettingsError, PolicyError, LedgerError, SqlError."""
     ledger = open_ledger(settings)
     stack.callback(ledger.close)
     policy = in_force(settings, Versions(ledger.database)).policy
     ledger.announced.follow(policy.announced)
     shared = open_marks(settings, ledger.identity(), stack)
+    recorder = open_recorder(settings, f"{WORKER}-{socket.gethostname()}-{os.getpid()}")
+    stack.callback(recorder.close)
     marks = GateMarks(policy, shared, clock=Clock())
+    means = RecallMeans(ledger, policy, recorder, marks)
+    return recall_over(settings, means, stack, wait)
+
+
+def recall_over(
+    settings: Settings, means: RecallMeans, stack: ExitStack, wait: Callable[[], bool]
+) -> OpenedRecall:
+    """Returns a recall over what is open already; `stack` closes its connections to providers. Raises
+    SettingsError."""
     accounts = load_accounts(settings.accounts)
     wires = TransportRouter()
     stack.callback(wires.close)
     tokens = open_tokens(settings, wires)
     stack.callback(tokens.close)
-    recorder = open_recorder(settings, f"{WORKER}-{socket.gethostname()}-{os.getpid()}")
-    stack.callback(recorder.close)
     recalling = Recalling(
-        ledger.recalls(),
-        ledger.recovering(),
+        means.ledger.recalls(),
+        means.ledger.recovering(),
         Engine(wires, tokens),
         {name: (account, channel_for(account)) for name, account in accounts.items()},
-        recorder,
+        means.recorder,
         timeout_s=TIMEOUT_S,
         wait=wait,
-        give_back=marks.give_back,
+        give_back=means.marks.give_back,
         hash_receiver=hasher(settings.outcomes.hash_key),
     )
+    policy = means.policy
     unseen = [x.name for x in LANES if policy.of(x).guarantee is Guarantee.BEST_EFFORT]
     longest = max(policy.of(lane).max_ttl_ms for lane in LANES)
     return OpenedRecall(recalling, longest + _AHEAD_MS, unseen)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import msgspec
 
+from backends.redis.receiver_marks import Marks
 from backends.settings import Settings
 from idempotency.archive.lookup import ArchivedDeliveries, ArchivedRow
 from idempotency.payload_cipher import PayloadUnreadable
 from idempotency.recovery.selection import Pick, Picks
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from policy.active import in_force
+from policy.schema import Policy
 from policy.versions import Versions
 from recovery.operator_actions import WHO, Operator
 from recovery.operator_results import (
@@ -32,6 +35,7 @@ from sending.accepted_trace import AcceptedTrace
 from sending.receiver_marks import GateMarks, open_marks
 from sending.runtime.clock import Clock
 from tracing import open_recorder
+from tracing.events import Recorder
 from tracing.masks import hasher
 
 
@@ -45,33 +49,72 @@ class ResendOrders(NamedTuple):
     dry_run: bool
 
 
-class ResendDesk:
-    """Resources of one run; `stack` closes them."""
+class DeskParts:
+    """Resources of a person's actions on one ledger; `stack` closes them. A process may keep them: actions
+    are safe from many threads."""
 
-    def __init__(self, settings: Settings, stack: ExitStack, orders: ResendOrders) -> None:
+    def __init__(self, settings: Settings, ledger: SqlLedger, stack: ExitStack) -> None:
+        """Raises SettingsError; a Kafka or Redis that is away is no error."""
         self.settings = settings
-        self.orders = orders
-        self.ledger: SqlLedger = open_ledger(settings)
-        stack.callback(self.ledger.close)
-        policy = in_force(settings, Versions(self.ledger.database)).policy
-        self.ledger.announced.follow(policy.announced)
-        name = f"{WHO}-{socket.gethostname()}-{os.getpid()}"
-        recorder = open_recorder(settings, name)
-        stack.callback(recorder.close)
-        accepted = AcceptedTrace(recorder, WHO, hasher(settings.outcomes.hash_key))
-        self.copies = CopyProducer(settings.kafka, accepted.sent)
-        shared = open_marks(settings, self.ledger.identity(), stack)
-        marks = GateMarks(policy, shared, clock=Clock())
-        self.picks: Picks = self.ledger.picks()
-        self.archived: ArchivedDeliveries = self.ledger.archived(
+        self.ledger = ledger
+        self.recorder: Recorder = open_recorder(
+            settings, f"{WHO}-{socket.gethostname()}-{os.getpid()}"
+        )
+        stack.callback(self.recorder.close)
+        accepted = AcceptedTrace(self.recorder, WHO, hasher(settings.outcomes.hash_key))
+        self._copies = CopyProducer(settings.kafka, accepted.sent)
+        self._copying = threading.Lock()
+        self._marks: Marks | None = open_marks(settings, ledger.identity(), stack)
+        self.picks: Picks = ledger.picks()
+        self.archived: ArchivedDeliveries = ledger.archived(
             settings.recovery.archive_dir, settings.base
         )
-        self.operator: Operator = Operator(
-            *(self.ledger.recovering(), self.ledger.queries(), policy, recorder),
+
+    def policy(self) -> Policy:
+        """Returns the policy in force now. Raises PolicyError, SqlError."""
+        policy = in_force(self.settings, Versions(self.ledger.database)).policy
+        self.ledger.announced.follow(policy.announced)
+        return policy
+
+    def marks(self, policy: Policy) -> GateMarks:
+        """Returns the gates' marks under the policy."""
+        return GateMarks(policy, self._marks, clock=Clock())
+
+    def operator(self) -> Operator:
+        """Returns a person's actions under the policy in force now. Raises PolicyError, SqlError."""
+        policy = self.policy()
+        return Operator(
+            *(self.ledger.recovering(), self.ledger.queries(), policy, self.recorder),
             now_ms=self.ledger.now_ms,
             look=self.picks.named,
-            give_back=marks.give_back,
+            give_back=self.marks(policy).give_back,
         )
+
+    def produce(self, copies: Sequence[dict[str, Any]]) -> set[str]:
+        """Produces copies, one thread at a time. See CopyProducer.produce."""
+        with self._copying:
+            return self._copies.produce(copies)
+
+
+def open_desk(settings: Settings, stack: ExitStack, orders: ResendOrders) -> ResendDesk:
+    """Opens a ledger and a desk over it; `stack` closes both. Raises SettingsError, LedgerError, SqlError,
+    PolicyError."""
+    ledger = open_ledger(settings)
+    stack.callback(ledger.close)
+    return ResendDesk(DeskParts(settings, ledger, stack), orders)
+
+
+class ResendDesk:
+    """Carries out one order."""
+
+    def __init__(self, parts: DeskParts, orders: ResendOrders) -> None:
+        """Raises PolicyError, SqlError."""
+        self.parts = parts
+        self.orders = orders
+        self.ledger: SqlLedger = parts.ledger
+        self.picks: Picks = parts.picks
+        self.archived: ArchivedDeliveries = parts.archived
+        self.operator: Operator = parts.operator()
 
     def act(self, picks: Sequence[Pick], *, selected: bool = False) -> list[OperatorResult]:
         """Applies the order; `selected`: the deliveries were found by state, not named."""
@@ -113,7 +156,7 @@ def _copied(desk: ResendDesk, made: Sequence[Copy | OperatorResult]) -> list[Ope
     known = desk.picks.known([copy.told.new_id for copy in copies])
     fresh: list[dict[str, Any]] = [c.fields for c in copies if c.told.new_id not in known]
     if fresh and not desk.orders.dry_run:
-        done = desk.copies.produce(fresh)
+        done = desk.parts.produce(fresh)
         if not done.issuperset(fields["id"] for fields in fresh):
             raise ResendNotDone(
                 "Kafka did not acknowledge every copy: run it again with --job "

@@ -28,7 +28,7 @@ from idempotency.resend_jobs.contract import (
 )
 from idempotency.resend_jobs.freezing import SELECTABLE
 from idempotency.resend_jobs.items import JobItems, baseline_of
-from idempotency.resend_jobs.store import NewJob, ResendJobStore
+from idempotency.resend_jobs.store import AlsoNoted, NewJob, ResendJobStore, nothing_more
 from message.vocabulary import lane_named
 from recovery.operator_rules import AUTHOR_AT_MOST, WHY_AT_MOST
 from recovery.resend_jobs.errors import ResendJobRefused
@@ -43,7 +43,8 @@ from tracing.masks import masked_text
 
 SAMPLE: Final = 10
 """Items of a preview's sample."""
-_NAME_AT_MOST: Final = 64
+NAME_AT_MOST: Final = 64
+"""Characters of a name."""
 _MOVED: Final = (
     "{:,} of the deliveries have moved since the preview: nothing was sent;"
     " make a new job, which selects anew"
@@ -66,9 +67,13 @@ class JobPreview(NamedTuple):
 class ResendJobActions:
     """Every method raises ResendJobRefused and LedgerError alone. `who` is the person's name."""
 
-    def __init__(self, jobs: ResendJobStore, items: JobItems) -> None:
+    def __init__(
+        self, jobs: ResendJobStore, items: JobItems, also: AlsoNoted = nothing_more
+    ) -> None:
+        """`also` writes in the transaction of each change, such as a row of an audit."""
         self._jobs = jobs
         self._items = items
+        self._also = also
 
     def make(
         self,
@@ -95,7 +100,7 @@ class ResendJobActions:
             reason=_text(reason),
             names=given,
         )
-        return self._jobs.make(new)
+        return self._jobs.make(new, self._also)
 
     def get(self, job_id: str) -> ResendJob:
         """Returns a job."""
@@ -180,7 +185,7 @@ class ResendJobActions:
             raise ResendJobRefused("select either by state and lane, or by names")
         if len(names) > NAMES_AT_MOST:
             raise ResendJobRefused(f"{len(names):,} names are too many: {NAMES_AT_MOST:,} at most")
-        if any(len(name) > _NAME_AT_MOST for name in names):
+        if any(len(name) > NAME_AT_MOST for name in names):
             raise ResendJobRefused("a name is longer than 64 characters: give keys or message ids")
         for state in wanted.states:
             if state not in SELECTABLE:
@@ -214,7 +219,7 @@ class ResendJobActions:
 
     def _advance(self, job: ResendJob, **changes: Any) -> ResendJob:
         try:
-            return self._jobs.advance(job, **changes)
+            return self._jobs.advance(job, self._also, **changes)
         except JobOvertaken:
             now = self.get(job.id)
             by = f" by {now.noted_by}" if now.noted_by else ""

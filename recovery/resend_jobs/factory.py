@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from backends.settings import ResendSettings, Settings
 from idempotency.resend_jobs.contract import JobLimits
+from idempotency.resend_jobs.store import AlsoNoted, nothing_more
 from idempotency.sql_ledger import SqlLedger
 from policy.schema import Policy
 from recovery.operator_actions import WHO
@@ -69,9 +70,9 @@ def open_resend_jobs(
     return ResendJobParts(runner, handover)
 
 
-def actions_on(ledger: SqlLedger) -> ResendJobActions:
-    """Returns a person's actions on the jobs of a ledger."""
-    return ResendJobActions(ledger.resend_jobs(), ledger.job_items())
+def actions_on(ledger: SqlLedger, also: AlsoNoted = nothing_more) -> ResendJobActions:
+    """Returns a person's actions on the jobs of a ledger; see ResendJobActions for `also`."""
+    return ResendJobActions(ledger.resend_jobs(), ledger.job_items(), also)
 
 
 def limits_of(settings: ResendSettings, rate_per_s: float | None = None) -> JobLimits:

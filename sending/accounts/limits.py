@@ -17,6 +17,7 @@ from backends.settings import Settings, SettingsError
 from message.vocabulary import Lane
 from policy.schema import Policy
 from sending.accounts.fleet_size import FleetSize, LimitsMaintenance, SendingLanes
+from sending.accounts.held import HeldAccounts
 from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.receiver_limits import ReceiverLimits, limits_of
 from sending.accounts.selector import AccountSelector
@@ -25,6 +26,14 @@ from sending.runtime.clock import Clock
 
 AccountsByLane = Mapping[Lane, Mapping[str, Route]]
 """Lane to account name to its route."""
+
+
+class SharedBySelectors(NamedTuple):
+    """The things that the selectors of all lanes share."""
+
+    rates: RateLimiter
+    held: HeldAccounts
+    clock: Clock
 
 
 class SendLimits(NamedTuple):
@@ -38,6 +47,8 @@ class SendLimits(NamedTuple):
     upkeep: LimitsMaintenance
     """Runs in a thread; gives back unused tokens when it is stopped."""
     clock: Clock
+    held: HeldAccounts
+    """Accounts that a person paused; the selectors share it."""
 
     def follow(self, policy: Policy, routes: AccountsByLane) -> None:
         """Follows another policy's accounts, weights and breakers. Unchanged ones stay as they are."""
@@ -48,9 +59,8 @@ class SendLimits(NamedTuple):
         for lane, of_lane in routes.items():
             if of_lane:
                 before = self.accounts.get(lane.name)
-                self.accounts[lane.name] = _accounts(
-                    lane, policy, of_lane, self.rates, self.clock, before
-                )
+                shared = SharedBySelectors(self.rates, self.held, self.clock)
+                self.accounts[lane.name] = _accounts(lane, policy, of_lane, shared, before)
 
     def readings(self) -> Iterator[Reading]:
         """Yields what `/metrics` shows."""
@@ -83,12 +93,13 @@ def open_quotas(
         limited, buckets, workers=fleet.workers, monotonic=clock.monotonic, paces=paces
     )
     rates.tidy()  # an account may be shut since before this process began
+    held = HeldAccounts()
     receivers = ReceiverLimits(
         limits_of(every), windows, workers=fleet.workers, monotonic=clock.monotonic
     )
     return SendLimits(
         accounts={
-            lane.name: _accounts(lane, policy, of_lane, rates, clock)
+            lane.name: _accounts(lane, policy, of_lane, SharedBySelectors(rates, held, clock))
             for lane, of_lane in routes.items()
             if of_lane
         },
@@ -97,6 +108,7 @@ def open_quotas(
         fleet=fleet,
         upkeep=LimitsMaintenance(fleet.refresh, rates.tidy, rates.close, rates.bell),
         clock=clock,
+        held=held,
     )
 
 
@@ -104,15 +116,20 @@ def _accounts(
     lane: Lane,
     policy: Policy,
     of_lane: Mapping[str, Route],
-    rates: RateLimiter,
-    clock: Clock,
+    shared: SharedBySelectors,
     before: AccountSelector | None = None,
 ) -> AccountSelector:
     accounts = [account for account, _ in of_lane.values()]
     if before is not None and before.follows(policy.of(lane), accounts):
         return before
     return AccountSelector(
-        lane, policy.of(lane), accounts, rates, monotonic=clock.monotonic, before=before
+        lane,
+        policy.of(lane),
+        accounts,
+        shared.rates,
+        monotonic=shared.clock.monotonic,
+        before=before,
+        held=shared.held,
     )
 
 

@@ -7,7 +7,8 @@
     otherwise                   by weight, among those whose breaker lets it pass and whose rate has room;
                                 a reserve (weight 0) only when no other may send
 
-If no account is left, any is chosen, and its adapter refuses the delivery: nothing is sent.
+An account that a person paused (sending/accounts/held.py) may send nothing, named or not. If no account is
+left, any is chosen, and its adapter refuses the delivery: nothing is sent.
 
 A choice uses a token and, at a half-open breaker, a place among the probes. `release` gives both back for
 a delivery that is not sent after all; `record` takes the outcomes of a call.
@@ -32,6 +33,7 @@ from message.receivers import CHATS, group_of
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
 from sending.accounts.circuit_breaker import BreakerState, CircuitBreaker, judgement_of
+from sending.accounts.held import HELD_LOOK_S, HeldAccounts
 from sending.accounts.paces import Meter
 from sending.accounts.rate_limiter import UNBOUNDED, RateLimiter
 
@@ -84,14 +86,16 @@ class AccountSelector:
         *,
         monotonic: Callable[[], float] = time.monotonic,
         before: AccountSelector | None = None,
+        held: HeldAccounts | None = None,
     ) -> None:
         """`accounts` are the lane's, as `channels.registry.accounts_for` gives them; the worker's lanes
-        share `rates`. Breakers of `before` with the same account and policy go on."""
+        share `rates` and `held`. Breakers of `before` with the same account and policy go on."""
         self.failovers: int = before.failovers if before is not None else 0
         """Deliveries that another account took over; a lost count is worth no lock."""
         self._lane, self._channel = lane.name, lane.channel
         self._rates = rates
         self._monotonic = monotonic
+        self._held = held or HeldAccounts()
         known = before.breakers(policy) if before is not None else {}
         routes = [
             _Route(
@@ -127,6 +131,7 @@ class AccountSelector:
             simple is not None
             and not unfit
             and simple.breaker.closed
+            and simple.name not in self._held.names
             and not self._rates.limits(simple.name)
         ):
             account: Account | None = simple.account
@@ -226,9 +231,11 @@ class AccountSelector:
         return accepted
 
     def still_allowed(self, account: Account) -> bool:
-        """Whether a call chosen earlier should still be made: its breaker is not open, and its provider
-        asked for no pause."""
+        """Whether a call chosen earlier should still be made: its breaker is not open, its provider asked
+        for no pause, and no person paused the account."""
         route = self._routes[account.name]
+        if account.name in self._held.names:
+            return False
         if not route.breaker.closed and route.breaker.state(self._monotonic()) is BreakerState.OPEN:
             return False
         return not self._rates.shut_s(account.name)
@@ -240,6 +247,7 @@ class AccountSelector:
         here = max(
             self._routes[account.name].breaker.wait_s(self._monotonic()),
             self._rates.shut_s(account.name),
+            self._held_s(account.name),
         )
         there = [name for name in others if name != account.name]
         return min(here, self.seconds_until_room(*there)) if there else here
@@ -253,7 +261,19 @@ class AccountSelector:
         may send. 0 if one may now, or if only a query shows."""
         routes = [self._routes[name] for name in accounts or self._routes]
         now = self._monotonic()
-        return min(max(r.breaker.wait_s(now), self._rates.wait_s(r.account.name)) for r in routes)
+        return min(
+            max(r.breaker.wait_s(now), self._rates.wait_s(r.name), self._held_s(r.name))
+            for r in routes
+        )
+
+    def held(self) -> list[str]:
+        """Returns the lane's accounts that a person paused here."""
+        return sorted(self._held.names & self._routes.keys())
+
+    def states(self) -> dict[str, BreakerState]:
+        """Returns account to the state of its breaker in this lane."""
+        now = self._monotonic()
+        return {name: route.breaker.state(now) for name, route in self._routes.items()}
 
     def open_breakers(self) -> list[str]:
         """Returns the accounts whose breaker is not closed."""
@@ -334,8 +354,9 @@ class AccountSelector:
 
     def _ready(self, group: Sequence[_Route], tried: Collection[str]) -> list[_Route]:
         """Returns the accounts that may send now."""
-        now = self._monotonic()
-        passing = [r for r in group if r.account.name not in tried and r.breaker.room(now) != 0]
+        now, held = self._monotonic(), self._held.names
+        away = (*tried, *held) if held else tried
+        passing = [r for r in group if r.name not in away and r.breaker.room(now) != 0]
         rooms = self._rates.rooms([route.account.name for route in passing])
         return [route for route, room in zip(passing, rooms, strict=True) if room]
 
@@ -358,9 +379,14 @@ class AccountSelector:
         self._rates.give_back(route.account.name)
         return False
 
+    def _held_s(self, account: str) -> float:
+        """Returns seconds until a paused account is looked at again; 0 if it is not paused."""
+        return HELD_LOOK_S if account in self._held.names else 0.0
+
     def _room_of(self, group: Sequence[_Route]) -> int:
-        now = self._monotonic()
-        passing = [(r, room) for r in group if (room := r.breaker.room(now)) != 0]
+        now, held = self._monotonic(), self._held.names
+        free = [r for r in group if r.name not in held] if held else group
+        passing = [(r, room) for r in free if (room := r.breaker.room(now)) != 0]
         rooms = self._rates.rooms([route.account.name for route, _ in passing])
         return sum(
             room if probes is None else min(room, probes)

@@ -13,9 +13,17 @@ from admin.parts import ConsoleParts
 
 SAMPLES = {
     "user": "1",
+    "job": "rj-1",
+    "finding": "1",
     "name": "overview",
     "rest": "nothing",
+    "rule": "parked",
     "file_path": "console.css",
+    "lane": "sms.notice",
+    "process": "worker-1",
+    "account": "main",
+    "key": "0" * 32,
+    "saved": "1",
 }
 """A value for each parameter of a path. A new parameter without one fails here."""
 PUBLIC = {"/login", "/healthz", "/readyz", "/static/{file_path:path}"}

@@ -6,7 +6,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from admin.access import Role
-from admin.parts import open_parts
+from admin.parts import ConsoleParts, open_parts
 from admin.process import run_console
 from backends.settings import ConsoleSettings, DatabaseSettings, Settings
 from deploy.local.errors import MissingPrograms
@@ -26,11 +26,25 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 
 
 @pytest.fixture(scope="session")
-def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of the console's database."""
+    return f"sqlite:///{tmp_path_factory.mktemp('console') / 'hongyan.db'}"
+
+
+@pytest.fixture(scope="session")
+def console(database: str) -> Iterator[str]:
     """The address of a console with the user `lin`, who has every role."""
+    with served_console(database) as address:
+        yield address
+
+
+@contextmanager
+def served_console(
+    url: str, seed: Callable[[ConsoleParts], None] = lambda _parts: None
+) -> Iterator[str]:
+    """Serves a console on a fresh ledger at `url`, which `seed` fills. Yields its address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    url = f"sqlite:///{tmp_path_factory.mktemp('console') / 'hongyan.db'}"
     settings = Settings(
         database=DatabaseSettings(url=url), console=ConsoleSettings(health_address="127.0.0.1:0")
     )
@@ -40,12 +54,15 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with parts.databases.primary.begin() as connection:
             number = parts.people.users.add(connection, "lin", by="test", password=PASSWORD)
             parts.people.users.set_roles(connection, number, dict.fromkeys(Role, ("*",)))
+        seed(parts)
     stop = threading.Event()
     thread = threading.Thread(target=run_console, args=(settings, stop, f"127.0.0.1:{port}"))
     thread.start()
-    yield f"http://127.0.0.1:{port}"
-    stop.set()
-    thread.join(20)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        stop.set()
+        thread.join(20)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from channels.engine import Engine, NonBlockingEngine, TokenRejected
 from channels.http_client.failures import BadRequest
 from channels.providers.null import NullChannel
 from channels.providers.webhook.adapter import WebhookChannel
-from channels.tokens.contract import LoginUnavailable, TokenUnavailable
+from channels.tokens.contract import LoginUnavailable, TokenLife, TokenUnavailable
 from message.outcomes import (
     Accepted,
     AnyOutcome,
@@ -112,6 +112,9 @@ class Issuer:
 
     def refused_logins(self) -> list[str]:
         return ["main"] if self.login_refused else []
+
+    def lives(self) -> dict[str, TokenLife]:
+        return {}
 
 
 class Broken(WebhookChannel):

@@ -70,6 +70,7 @@ class Bench:
             watch=Double("watch", note, run=idle),  # type: ignore[arg-type]
             control=Double("control", note, run=idle),  # type: ignore[arg-type]
             snapshot=Double("snapshot", note),  # type: ignore[arg-type]
+            sums=Double("sums", note, run=idle),  # type: ignore[arg-type]
             thread_group=self.thread_group,
             clock=SimpleNamespace(monotonic=lambda: self.time),  # type: ignore[arg-type]
         )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from backends.settings import DatabaseSettings, KafkaSettings, Settings, WorkerSettings
+from channels.tokens.contract import TokenLife
 from channels.transports import TransportRouter
 from dispatcher.metrics import Metrics
 from dispatcher.wiring import BuiltWorker, OpenedBackends, build
@@ -65,6 +66,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltWorker]:
             alerts=AlertNotifier(metrics.registry, 60.0),
             versions=Versions(ledger.database),
             controls=ledger.controls(),
+            sums=ledger.sums(),
             number=0,
             protocol="classic",
             stack=stack,
@@ -75,6 +77,9 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltWorker]:
 class NoTokens:
     def refused_logins(self) -> list[str]:
         return []
+
+    def lives(self) -> dict[str, TokenLife]:
+        return {}
 
 
 def stages_of(app: BuiltWorker) -> WorkerStages:

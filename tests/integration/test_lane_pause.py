@@ -13,7 +13,8 @@ from typing import Any
 
 from backends.settings import DatabaseSettings, KafkaSettings, Settings
 from deploy.local.layout import REPOSITORY
-from hongyan.output.lanes import LaneRow, lane_rows
+from hongyan.output.lanes import lane_rows
+from idempotency.fleet.served_lanes import ServedLane
 from idempotency.sql_ledger import open_ledger
 from message.states import State
 from simulator import Faults
@@ -57,7 +58,7 @@ class Person:
             )
         )
 
-    def row(self, *, lag: bool = False) -> LaneRow:
+    def row(self, *, lag: bool = False) -> ServedLane:
         """The lane as `hongyan lanes` shows it."""
         processes, pauses = self._ledger.fleet_status().processes(), self.controls.pauses()
         (found,) = lane_rows([LANE], processes, pauses, self._settings if lag else None)

@@ -119,7 +119,7 @@ class Field:
             f" FROM deliveries WHERE delivery_key = '{item.key}'"
         )
         *plain, hashed, origin = row
-        found = Facts(*plain, bytes(hashed).hex(), origin)
+        found = Facts._make([*plain, bytes(hashed).hex(), origin])
         assert found.receiver_hash == receiver_hash(HASH_KEY.encode(), "sms", RECEIVER)
         assert (found.template, found.origin) == ("order_paid", "t.dispatch.sms.notice/3/7")
         assert found.created_at == NOON + AFTER_MS

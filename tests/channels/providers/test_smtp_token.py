@@ -20,6 +20,7 @@ from channels.smtp_client.mail_request import (
     SmtpStage,
     written_told,
 )
+from channels.tokens.contract import TokenLife
 from message.outcomes import Accepted, AnyOutcome, NotSent
 from tests.channels.providers.test_smtp import call
 
@@ -154,6 +155,9 @@ class Given:
 
     def refused_logins(self) -> list[str]:
         return []
+
+    def lives(self) -> dict[str, TokenLife]:
+        return {}
 
 
 def sent(tokens: Given, server: TokenServer) -> AnyOutcome:

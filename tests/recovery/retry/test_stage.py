@@ -700,3 +700,16 @@ def test_a_receiver_at_its_limit_waits_in_the_ledger_with_its_attempt(line: Line
     row = line.ledger.queries().by_key(one.key)
     assert row is not None
     assert row.next_at == line.world.now + 30_000
+
+
+def test_each_outcome_of_recovery_is_in_its_sums(line: Line, item: Delivery) -> None:
+    line.resolving.run_once(LANE)
+    line.world.advance(2_000)
+    line.resend(Accepted("p-1"))
+    assert line.row(item)[0] == "SENT"
+    counted = Counter[str]()
+    for row in line.metrics.sums.unwritten():
+        assert (row.lane, row.account) == (LANE, "a")
+        counted[row.outcome] += row.deliveries
+        assert bool(row.total) == (row.outcome == "SENT")
+    assert counted == {"UNKNOWN": 1, "RETRY": 1, "SENT": 1}

@@ -13,6 +13,7 @@ from channels.channel import Account
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from policy.schema import BreakerPolicy, LanePolicy
+from sending.accounts.held import HELD_LOOK_S, HeldAccounts
 from sending.accounts.rate_limiter import UNBOUNDED, RateLimiter
 from sending.accounts.selector import AccountSelector, may_fail_over
 from tests.dispatcher.fakes import LANE, notification
@@ -39,8 +40,9 @@ class Bench:
         self.of = {a.name: a for a in of_lane}
         self.rates = RateLimiter(of_lane, None, workers=lambda _: 1, monotonic=lambda: self.time)
         policy = LanePolicy(accounts=weights, breaker=BREAKER)
+        self.held = HeldAccounts()
         self.accounts = AccountSelector(
-            LANE, policy, of_lane, self.rates, monotonic=lambda: self.time
+            LANE, policy, of_lane, self.rates, monotonic=lambda: self.time, held=self.held
         )
 
     def choose(self, named: str | None = None) -> str | None:
@@ -368,3 +370,61 @@ def test_an_account_that_is_refused_no_more_is_free_again() -> None:
     bench.rates.tidy()
     assert bench.accounts.room() == UNBOUNDED
     assert {bench.choose() for _ in range(500)} == {"a"}
+
+
+# -- accounts that a person paused --
+
+
+def test_a_paused_account_is_not_chosen_and_the_others_take_over() -> None:
+    bench = Bench({"a": 3, "b": 1, "reserve": 0})
+    bench.held.hold(frozenset({"a"}))
+    assert {bench.choose() for _ in range(10)} == {"b"}
+    bench.held.hold(frozenset({"a", "b"}))
+    assert bench.choose() == "reserve"
+    bench.held.hold(frozenset())
+    assert Counter(bench.choose() for _ in range(8)) == {"a": 6, "b": 2}
+
+
+@pytest.mark.parametrize("rate_per_s", [None, 100.0])
+def test_a_lane_whose_only_account_is_paused_has_no_room_and_says_when_to_look_again(
+    rate_per_s: float | None,
+) -> None:
+    bench = Bench(["a"], account("a", rate_per_s))
+    assert bench.accounts.room() > 0
+    bench.held.hold(frozenset({"a"}))
+    assert bench.choose() is None
+    assert bench.choose("a") is None
+    assert bench.accounts.any_account() is None
+    assert bench.accounts.room() == 0
+    assert bench.accounts.seconds_until_room() == HELD_LOOK_S
+    assert bench.accounts.opens_in_s(delivery(), bench.of["a"]) == HELD_LOOK_S
+    assert bench.accounts.held() == ["a"]
+    bench.held.hold(frozenset())
+    assert bench.choose() == "a"
+
+
+def test_a_call_chosen_before_the_pause_is_not_made_nor_repeated_nor_moved_there() -> None:
+    bench = Bench(["a", "b"])
+    assert bench.accounts.still_allowed(bench.of["a"])
+    bench.held.hold(frozenset({"a"}))
+    assert not bench.accounts.still_allowed(bench.of["a"])
+    assert not bench.accounts.reacquire(bench.of["a"])
+    assert bench.other(HALTED[0], "b") is None
+    assert bench.accounts.opens_in_s(delivery(), bench.of["a"]) == 0, "b may take it now"
+    assert bench.accounts.opens_in_s(delivery("a"), bench.of["a"]) == HELD_LOOK_S
+
+
+def test_a_delivery_that_names_a_paused_account_waits_for_it() -> None:
+    bench = Bench(["a", "b"])
+    bench.held.hold(frozenset({"a"}))
+    assert bench.choose("a") is None
+    assert bench.choose("b") == "b"
+
+
+def test_a_pause_opens_no_breaker_and_uses_no_token() -> None:
+    bench = Bench(["a"], account("a", rate_per_s=1, burst=1))
+    bench.held.hold(frozenset({"a"}))
+    assert [bench.choose() for _ in range(3)] == [None] * 3
+    assert bench.accounts.open_breakers() == []
+    bench.held.hold(frozenset())
+    assert bench.choose() == "a"

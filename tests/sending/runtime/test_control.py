@@ -20,11 +20,17 @@ class Bench:
         self.orders = NONE
         self.fault: Exception | None = None
         self.obeyed: list[set[str]] = []
+        self.held: list[set[str]] = []
         self.drains = 0
         self.time = 100.0
         self.changed = threading.Event()
         self.watch = ControlWatcher(
-            self.ask, self.obey, self.drain, monotonic=lambda: self.time, look_s=0.001
+            self.ask,
+            self.obey,
+            self.drain,
+            monotonic=lambda: self.time,
+            look_s=0.001,
+            hold=lambda accounts: self.held.append(set(accounts)),
         )
 
     def ask(self) -> ControlOrders:
@@ -101,3 +107,17 @@ def test_it_looks_until_it_is_stopped_and_obeys_nothing_after() -> None:
     bench.orders = NONE
     bench.watch.look()
     assert bench.obeyed == [{"sms.notice"}]
+
+
+def test_paused_accounts_are_held_until_their_end_whatever_the_database_does() -> None:
+    bench = Bench()
+    bench.orders = ControlOrders({}, None, {"main": None, "spare": 30_000})
+    bench.watch.look()
+    bench.watch.look()
+    bench.fault = LedgerUnavailable("gone")
+    bench.time += 30.1
+    bench.watch.look()
+    bench.fault, bench.orders = None, NONE
+    bench.watch.look()
+    assert bench.held == [{"main", "spare"}, {"main"}, set()]
+    assert bench.obeyed == []

@@ -1,24 +1,20 @@
-"""`/`: lanes, alerts and fleet as they are now, live."""
+"""Lanes, alerts and fleet as they are now: one board for all watchers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from litestar import get
-
-from admin.access import Person, Role, needs
+from admin.access import Person, Role
 from admin.live.spec import BoardSpec
-from admin.pages.live import board_text
 from admin.parts import ConsoleParts
-from admin.web.given import GivenParts, GivenPerson, GivenView
-from admin.web.view import Page
 from idempotency.alerts.book import AlertBook, AlertShown
 from idempotency.fleet.controls import Controls, LanePause
 from idempotency.fleet.status import FleetStatus, LaneStatus, Process
 from message.vocabulary import LANES
 
 EVERY_S: Final = 2.0
+_MS: Final = 1_000
 
 
 class LaneRow(NamedTuple):
@@ -31,6 +27,8 @@ class LaneRow(NamedTuple):
     lag: int | None
     """Records behind the log's end; None: no worker knows."""
     open_breakers: tuple[str, ...]
+    oldest_ms: int
+    """Age of the oldest record whose offset is not committed."""
 
     @property
     def shown(self) -> bool:
@@ -77,7 +75,8 @@ def lane_row(status: LaneStatus, pause: LanePause | None, processes: Sequence[Pr
     lags = [one.lag for one in reported if one.lag is not None]
     breakers = tuple(sorted({account for one in reported for account in one.open}))
     rate = sum(one.rate for one in reported)
-    return LaneRow(status, pause, rate, sum(lags) if lags else None, breakers)
+    oldest_ms = int(max((one.oldest for one in reported), default=0.0) * _MS)
+    return LaneRow(status, pause, rate, sum(lags) if lags else None, breakers, oldest_ms)
 
 
 def _shown(value: Overview, person: Person) -> Overview:
@@ -91,15 +90,5 @@ def _shown(value: Overview, person: Person) -> Overview:
     )
 
 
-BOARD: Final = BoardSpec("overview", EVERY_S, _reader, "live/overview.html", shown=_shown)
-
-
-@get("/", opt=needs(Role.VIEWER), sync_to_thread=True)
-def overview(view: GivenView, parts: GivenParts, person: GivenPerson) -> Page:
-    """The page; its live part comes from the board."""
-    value = parts.boards[BOARD.name].now()
-    return view.page("overview.html", live=board_text(BOARD, value, view, person))
-
-
-HANDLERS = [overview]
+BOARD: Final = BoardSpec("overview", EVERY_S, _reader, "overview/live.html", shown=_shown)
 BOARDS = [BOARD]

@@ -1,0 +1,12 @@
+"""Deliveries: searches, one delivery's page, actions on it, and those in doubt.
+
+search_line      a line of the query language as a person typed it: its words, its address, its rights
+search           `/search`: the box, its completion, the results
+export           a search's results as CSV
+saved_views      searches that people keep
+delivery_facts   what the databases know of one delivery
+request_preview  its request as the adapter makes it, masked
+delivery         `/deliveries/KEY`: the page, and what is shown by request
+actions          what a person may do with one delivery
+doubt            `/doubt`: deliveries in doubt, lane by lane
+"""

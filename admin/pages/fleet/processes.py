@@ -1,0 +1,160 @@
+"""`/fleet`: workers and recoveries as their heartbeats show them, and orders to drain one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from litestar import get, post
+from litestar.params import FromPath
+
+from admin.access import OF_ROW, Person, Role, needs
+from admin.live.spec import BoardSpec
+from admin.pages.fleet.followed import PolicyFollower
+from admin.pages.fleet.orders import ordered
+from admin.pages.live import board_text
+from admin.parts import ConsoleParts
+from admin.web.errors import Missing
+from admin.web.forms import Conflict
+from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
+from admin.web.view import Page
+from idempotency.fleet.account_pauses import AccountPauses
+from idempotency.fleet.controls import Controls
+from idempotency.fleet.status import FleetStatus, Process
+
+EVERY_S: Final = 2.0
+
+
+class ProcessRow(NamedTuple):
+    """One process as the table shows it."""
+
+    process: Process
+    in_flight: int
+    lag: int | None
+    """Over its lanes; None: it knows none."""
+    open: Sequence[str]
+    """Lane and account of each breaker that is not closed."""
+    paused: Sequence[str]
+    """Lanes and accounts whose pause it obeys."""
+    behind: int
+    """Policy versions that are newer than the one it follows."""
+
+
+class FleetBoard(NamedTuple):
+    """The content of `/fleet`."""
+
+    rows: Sequence[ProcessRow]
+    policy: int
+    """Number of the newest version; 0: none was ever applied."""
+    now_ms: int
+
+    @property
+    def lost(self) -> int:
+        """Number of lost processes."""
+        return sum(row.process.lost for row in self.rows)
+
+
+def _reader(parts: ConsoleParts) -> Callable[[], FleetBoard]:
+    reads, clock = parts.databases.reads, parts.databases.reads_clock
+    fleet, policy = FleetStatus(reads, clock), PolicyFollower(parts)
+
+    def read() -> FleetBoard:
+        newest = policy.now().number
+        rows = [process_row(one, newest) for one in fleet.processes()]
+        return FleetBoard(rows, newest, fleet.now_ms())
+
+    return read
+
+
+def process_row(process: Process, newest: int) -> ProcessRow:
+    """Returns the sums over the lanes of a process."""
+    shown = process.snapshot
+    if shown is None:
+        return ProcessRow(process, 0, None, (), (), 0)
+    lags = [one.lag for one in shown.lanes.values() if one.lag is not None]
+    lanes = [lane for lane, one in shown.lanes.items() if one.paused]
+    return ProcessRow(
+        process,
+        in_flight=sum(one.in_flight for one in shown.lanes.values()),
+        lag=sum(lags) if lags else None,
+        open=[f"{lane} {name}" for lane, one in shown.lanes.items() for name in one.open],
+        paused=[*lanes, *(name for name, one in shown.accounts.items() if one.paused)],
+        behind=max(0, newest - shown.policy) if not process.lost else 0,
+    )
+
+
+def may_see(process: Process, person: Person) -> bool:
+    """Returns whether the process serves a lane that the person may see."""
+    return bool(person.among(process.lanes)) or not process.lanes
+
+
+def _shown(value: FleetBoard, person: Person) -> FleetBoard:
+    return value._replace(rows=[row for row in value.rows if may_see(row.process, person)])
+
+
+BOARD: Final = BoardSpec("fleet", EVERY_S, _reader, "live/fleet.html", shown=_shown)
+
+
+@get("/fleet", opt=needs(Role.VIEWER), sync_to_thread=True)
+def fleet(view: GivenView, parts: GivenParts, person: GivenPerson) -> Page:
+    """The processes, live."""
+    value = parts.boards[BOARD.name].now()
+    return view.page("fleet/fleet.html", live=board_text(BOARD, value, view, person))
+
+
+@get("/fleet/{process:str}", opt=needs(Role.VIEWER, OF_ROW), sync_to_thread=True)
+def process_page(
+    view: GivenView, parts: GivenParts, person: GivenPerson, process: FromPath[str]
+) -> Page:
+    """One process: its lanes and accounts, and the order to drain it. Raises Missing."""
+    found = _found(parts, person, process)
+    pauses = AccountPauses(parts.databases.primary, parts.databases.clock)
+    held = [one for one in pauses.pauses() if one.holds_for(process)]
+    lanes = found.snapshot.lanes if found.snapshot is not None else {}
+    return view.page(
+        "fleet/process.html",
+        process=found,
+        lanes={lane: one for lane, one in lanes.items() if person.may(Role.VIEWER, lane)},
+        accounts=found.snapshot.accounts if found.snapshot is not None else {},
+        held=held,
+        now=pauses.now_ms(),
+        may=all(person.may(Role.OPERATOR, lane) for lane in found.lanes),
+    )
+
+
+@post(
+    "/fleet/{process:str}/drain",
+    opt=needs(Role.OPERATOR, OF_ROW),
+    status_code=200,
+    sync_to_thread=True,
+)
+def drain(
+    view: GivenView,
+    parts: GivenParts,
+    person: GivenPerson,
+    form: GivenForm,
+    process: FromPath[str],
+) -> Page:
+    """Orders a process to drain. Needs the role for each of its lanes. Raises Missing, WrongForm,
+    Forbidden, Conflict."""
+    found, reason = _found(parts, person, process), form.reason()
+    for lane in found.lanes:
+        person.require(Role.OPERATOR, lane)
+    controls = Controls(parts.databases.primary, parts.databases.clock)
+    with ordered(view, parts, person, "worker.drain", process, reason=reason) as order:
+        if not controls.drain_in(order, process, author=person.name, reason=reason):
+            raise Conflict("fleet.not_alive", name=process)
+    return view.redirect("/fleet")
+
+
+def _found(parts: ConsoleParts, person: Person, name: str) -> Process:
+    """Returns the process, read from the primary. Raises Missing."""
+    status = FleetStatus(parts.databases.primary, parts.databases.clock)
+    for one in status.processes():
+        if one.id == name and may_see(one, person):
+            return one
+    raise Missing(name)
+
+
+HANDLERS = [fleet, process_page, drain]
+BOARDS = [BOARD]

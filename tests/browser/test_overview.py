@@ -1,0 +1,147 @@
+"""The overview with figures of two hours in a real browser: both languages, light and dark, a phone."""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from admin.parts import ConsoleParts
+from idempotency.alerts.windows import Raised
+from idempotency.fleet.snapshots import LaneSnapshot, ProcessSnapshot, encoded
+from idempotency.ledger import WorkerInfo
+from idempotency.sums.counter import MINUTE_MS, MinuteSums
+from message.states import Event
+from tests.browser.conftest import Watched, served_console
+from tests.idempotency.making import claimed, deliveries, settle
+
+DESK = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 844}
+LANES = {
+    "sms.verification": ("aliyun", "tencent"),
+    "email.notice": ("mail",),
+    "push.marketing": ("apns",),
+}
+
+
+def _sums(parts: ConsoleParts) -> None:
+    sums, luck = MinuteSums(), random.Random(4)
+    begin = time.time_ns() // 1_000_000 - 120 * MINUTE_MS
+    for minute in range(120):
+        now = begin + minute * MINUTE_MS
+        for lane, accounts in LANES.items():
+            for account in accounts:
+                trouble = lane == "sms.verification" and 70 < minute < 95
+                number = luck.randint(180, 240) // (3 if trouble else 1)
+                calls = [_moments(now, luck, trouble) for _ in range(number)]
+                sums.add(now, [(lane, account, "SENT")] * number, calls)
+                sums.add(
+                    now, [(lane, account, "REJECTED")] * (40 if trouble else luck.randint(0, 1))
+                )
+                sums.add(now, [(lane, account, "DELIVERED")] * (number - 6))
+                sums.add(now, [(lane, account, "UNKNOWN")] * (5 if trouble else 0))
+        parts.ledger.sums().put("w1/life", sums.unwritten())
+    parts.ledger.sum_rollup().run()
+
+
+def _moments(now: int, luck: random.Random, trouble: bool) -> tuple[int, int, int, int, int]:
+    took = int(luck.lognormvariate(7 if trouble else 4.5, 0.5))
+    started = now - took
+    return (
+        started - 900,
+        started - luck.randint(20, 60),
+        started - luck.randint(2, 15),
+        started,
+        now,
+    )
+
+
+def _fleet(parts: ConsoleParts) -> None:
+    lanes = {
+        "sms.verification": LaneSnapshot(12, 3, 4_210, 6, 212.4, ["tencent"], oldest=14.2),
+        "email.notice": LaneSnapshot(2, 0, 0, 6, 31.0),
+    }
+    for name in ("worker-1", "worker-2"):
+        info = WorkerInfo(name, "far", 1, [*LANES], 64, 3_600_000, program="1.0")
+        lease = parts.ledger.register(info)
+        parts.ledger.heartbeat(lease, "RUNNING", encoded(ProcessSnapshot(7, lanes)))
+    ledger: Any = parts.ledger
+    for item in claimed(
+        ledger, *deliveries(receivers=("+8613800000001", "+8613800000002")), owner="worker-1"
+    ):
+        settle(ledger, item, Event.PARK, reason="unproven: no proof")
+
+
+def _alerts(parts: ConsoleParts) -> None:
+    raised = [
+        Raised(
+            "breaker_open", "sms.verification", "tencent", "5 of the last 10 calls failed", 1, True
+        ),
+        Raised("parked", "sms.notice", "unproven", "2 deliveries wait for a person", 2),
+    ]
+    parts.ledger.alerting().note(raised, 3_600_000, "worker-1")
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a console with two hours behind it."""
+
+    def seed(parts: ConsoleParts) -> None:
+        _sums(parts)
+        _fleet(parts)
+        _alerts(parts)
+
+    url = f"sqlite:///{tmp_path_factory.mktemp('overview') / 'hongyan.db'}"
+    with served_console(url, seed) as address:
+        yield address
+
+
+@pytest.mark.parametrize(
+    ("language", "theme", "screen"),
+    [("en", "light", DESK), ("zh", "dark", DESK), ("zh", "light", PHONE), ("en", "dark", PHONE)],
+)
+@pytest.mark.parametrize("path", ["/", "/?over=6h&lane=sms.verification", "/runbook/parked"])
+def test_the_overview_is_without_findings(
+    open_page: Callable[..., Watched],
+    tmp_path: Path,
+    language: str,
+    theme: str,
+    screen: dict[str, Any],
+    path: str,
+) -> None:
+    one = open_page(locale=language, color_scheme=theme, viewport=screen)
+    one.sign_in()
+    one.page.goto(one.address + path)
+    if "runbook" not in path:
+        one.page.wait_for_selector(".chart canvas")
+    one.page.screenshot(path=tmp_path / "overview.png", full_page=True)
+    assert one.findings() == []
+    assert one.page.evaluate("document.documentElement.scrollWidth") <= screen["width"]
+    assert one.complaints == []
+
+
+def test_figures_are_renewed_and_a_table_stays_unfolded(open_page: Callable[..., Watched]) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.sign_in()
+    one.page.goto(f"{one.address}/?over=1h")
+    one.page.wait_for_selector(".chart canvas")
+    one.page.click("#table-totals summary")
+    with one.page.expect_response("**/overview/figures?over=1h"):
+        one.page.evaluate("htmx.ajax('GET', '/overview/figures?over=1h', '#figures')")
+    one.page.wait_for_selector("#table-totals[open]")
+    one.page.wait_for_selector(".chart canvas")
+    assert one.complaints == []
+
+
+def test_a_range_and_a_lane_are_two_clicks(open_page: Callable[..., Watched]) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.sign_in()
+    one.page.click("nav.tabs >> text=6h")
+    one.page.wait_for_url("**/?over=6h")
+    one.page.click("#figures >> text=sms.verification")
+    one.page.wait_for_url("**/?over=6h&lane=sms.verification")
+    assert one.page.is_visible("#figures >> text=tencent")
+    assert not one.page.is_visible("#figures >> text=email.notice")
+    assert one.complaints == []
