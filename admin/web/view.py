@@ -20,10 +20,9 @@ from admin.access import Person, Role
 from admin.parts import ConsoleParts
 from admin.web import cookies
 from admin.web.csrf import csrf_token
-from admin.web.foreign_text import visible
+from admin.web.foreign_text import visible, with_marks_shown
 from admin.web.headers import NONCE
 from admin.web.languages import LANGUAGES, Texts, language_of, texts_of
-from admin.web.marks import visible
 from admin.web.navigation import Entry, entries_for
 
 AnyRequest = Request[Any, Any, Any]
@@ -42,7 +41,7 @@ def environment() -> Environment:
         loader=FileSystemLoader(HOME / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=visible,
+        finalize=with_marks_shown,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,

@@ -1,7 +1,7 @@
 """Every page of the navigation on the demo's own data, in a real browser, and a picture of each.
 
-SCREENSHOTS=1 (`make screenshots`) runs the whole demo and writes docs/images/console-NAME.png. Without it the
-demo is short, and the pictures go to the test's folder.
+SCREENSHOTS=1 (`make screenshots`) runs the whole demo and writes docs/images/console-NAME.png. Without it
+the demo is short, and the pictures go to the test's folder.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ CONSOLE: tuple[Mutation, ...] = (
     Mutation(
         "the console shows marks that turn text around",
         "admin.web.view:environment",
-        "        finalize=visible,\n",
+        "        finalize=with_marks_shown,\n",
         "",
         (f"{_LIVE}[sqlite-marks]",),
     ),
