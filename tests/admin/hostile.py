@@ -217,7 +217,7 @@ def _rows(value: str, lane: str, now: int, one: Delivery) -> Mapping[str, dict[s
         },
         "lost_findings": {
             "lane": lane,
-            "cause": "lost_by_us",
+            "cause": "passed",
             "created_at": now,
             "expires_at": later,
             "certain": 1,
@@ -225,7 +225,7 @@ def _rows(value: str, lane: str, now: int, one: Delivery) -> Mapping[str, dict[s
             "first_run": 1,
             "last_run": 1,
             "found_at": now,
-            "status": "OPEN",
+            "status": "NEW",
             "decided_at": None,
         },
         "console_views": {"shared": 1, "made_at": now, "updated_at": now},
