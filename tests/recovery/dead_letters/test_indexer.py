@@ -96,7 +96,6 @@ def bury(settings: KafkaSettings, *origins: int, value: bytes = b"x", partition:
 def drained(one: DeadLetterIndexer, ledger: SqlLedger, count: int) -> list[IndexedLetter]:
     """Runs rounds until the index has so many letters."""
     found: list[IndexedLetter] = []
-    found: list[IndexedLetter] = []
     for _ in range(60):
         one.run_once()
         found = ledger.letters().page(LetterFilter(), 1_000)
