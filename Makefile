@@ -7,7 +7,7 @@ PROCESSES ?= 4
 # The system's Python may be too old; .venv/ has one that is not.
 STACK = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m deploy.local
 
-.PHONY: help venv demo test lint up down status bench chaos truth faults mutation house
+.PHONY: help venv demo test lint up down status bench chaos truth faults mutation screenshots house
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ faults: .venv/.synced ## every adapter against a provider that fails every fifth
 mutation: .venv/.synced-spark ## switch each guard off in a copy, and see its test fail (ARGS="lease": those)
 	@$(STACK) up
 	@$(BIN)/python -m tests.chaos.mutations $(ARGS)
+
+screenshots: .venv/.synced ## run the demo, and write the pictures of its console's pages to docs/images/
+	@SCREENSHOTS=1 $(BIN)/pytest -q -n 0 tests/browser/test_screenshots.py
 
 house: .venv/.synced ## print how the source tree does: names, folders, imports, prose (ARGS=all names every place)
 	@$(BIN)/python -m tests.house.report $(ARGS)

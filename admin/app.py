@@ -8,7 +8,6 @@ from litestar import Litestar, Router
 from litestar.config.compression import CompressionConfig
 from litestar.datastructures import State, UploadFile
 from litestar.di import Provide
-from litestar.middleware.base import DefineMiddleware
 from litestar.static_files import create_static_files_router
 
 from admin.access import Person, for_everybody
@@ -33,7 +32,6 @@ def create_app(parts: ConsoleParts) -> Litestar:
         for spec in BOARDS
     }
     parts = replace(parts, boards=boards)
-    headers = DefineMiddleware(SecurityHeaders, secure=parts.secure)
     app = Litestar(
         route_handlers=[*HANDLERS, _static_files()],
         guards=[admit],
@@ -43,7 +41,6 @@ def create_app(parts: ConsoleParts) -> Litestar:
             "view": Provide(_view, sync_to_thread=False),
             "form": Provide(_form),
         },
-        middleware=[headers],
         exception_handlers=errors.HANDLERS,
         compression_config=CompressionConfig("gzip", gzip_compress_level=5, exclude=["^/live/"]),
         request_max_body_size=MOST_BODY,
@@ -52,6 +49,8 @@ def create_app(parts: ConsoleParts) -> Litestar:
         logging_config=None,
         state=State({"parts": parts, "boards": {spec.name: spec for spec in BOARDS}}),
     )
+    # Around the router: an answer for a path without a route passes no middleware of Litestar's.
+    app.asgi_handler = SecurityHeaders(app.asgi_handler, secure=parts.secure)
     app.state.watch = SessionWatch(parts.people.sessions.alive)
     app.state.paths = frozenset(route.path for route in app.routes)
     return app

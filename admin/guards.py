@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from anyio import to_thread
 from litestar import Request
+from litestar.exceptions import ValidationException
 from litestar.handlers.base import BaseRouteHandler
 
 from admin.access import OF_ROW, OPTION, Access, Forbidden, Person, Role
@@ -34,10 +35,12 @@ class NoRule(Exception):
 
 
 async def admit(connection: AnyConnection, handler: BaseRouteHandler) -> None:
-    """Lets the request pass, or raises NotSignedIn, Forbidden, CsrfRefused, NoRule, LedgerError."""
+    """Lets the request pass, or raises NotSignedIn, Forbidden, CsrfRefused, NoRule, LedgerError,
+    ValidationException."""
     access = handler.opt.get(OPTION)
     if not isinstance(access, Access):
         raise NoRule(str(handler))
+    _refuse_nul(connection)
     parts: ConsoleParts = connection.app.state.parts
     if access.signed_in or access.role is not None:
         person = await _person(connection, parts)
@@ -48,6 +51,14 @@ async def admit(connection: AnyConnection, handler: BaseRouteHandler) -> None:
         _prepare_login(connection, parts)
     if connection.scope.get("method", "GET") not in SAFE:
         await _check_origin(connection, parts)
+
+
+def _refuse_nul(connection: AnyConnection) -> None:
+    """Raises ValidationException for a NUL in path or query: PostgreSQL has no such text. For forms, see
+    SentForm."""
+    values = [connection.scope["path"], *map(str, connection.query_params.values())]
+    if any("\0" in value for value in values):
+        raise ValidationException
 
 
 async def _person(connection: AnyConnection, parts: ConsoleParts) -> Person:

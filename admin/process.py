@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Final
 
@@ -47,8 +47,14 @@ class _Server(uvicorn.Server):
         yield
 
 
-def run_console(settings: Settings, stop: threading.Event, listen: str = "") -> int:
-    """Serves until `stop` is set. Returns the exit code. Raises SettingsError, LedgerError."""
+def run_console(
+    settings: Settings,
+    stop: threading.Event,
+    listen: str = "",
+    started: Callable[[str], None] = lambda _address: None,
+) -> int:
+    """Serves until `stop` is set; calls `started` with the address once it takes connections. Returns the
+    exit code. Raises SettingsError, LedgerError."""
     name = f"console-{socket.gethostname()}-{os.getpid()}"
     with ExitStack() as stack, identified(worker=name):
         listener = stack.enter_context(_bound(listen or settings.console.listen))
@@ -60,6 +66,7 @@ def run_console(settings: Settings, stop: threading.Event, listen: str = "") -> 
         stack.callback(health.stop)
         host, port = listener.getsockname()[:2]
         log.info("console_started", address=f"{host}:{port}", health=health.address)
+        started(f"{host}:{port}")
         _end_on(stop, server, app.state.parts)
         asyncio.run(server.serve(sockets=[listener]))
     log.info("stopped")

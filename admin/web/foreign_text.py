@@ -19,3 +19,11 @@ def visible(text: object, most: int = MOST) -> str:
     some = _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", whole[:most])
     more = len(whole) - most
     return f"{some}… (+{more:,})" if more > 0 else some
+
+
+def with_marks_shown(value: object) -> object:
+    """Returns a text with its unseen marks as `visible` shows them, a value of another type as it is. For
+    every expression of every template, so that no page can forget it."""
+    if isinstance(value, str) and not value.isprintable():
+        return value.translate({ord(one): f"⟨U+{ord(one):04X}⟩" for one in _UNSEEN.findall(value)})
+    return value

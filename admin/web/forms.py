@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 LONGEST_FIELD: Final = 64 << 10
 LONGEST_REASON: Final = 1_000
+NUL: Final = "\0"
+"""PostgreSQL has no such character."""
 
 
 class WrongForm(Exception):
@@ -57,6 +59,8 @@ class SentForm:
         value = self._fields.get(name, default)
         if len(value) > longest:
             raise WrongForm("frame.field_long", name)
+        if NUL in value:
+            raise WrongForm("frame.refused", name)
         return value
 
     def file(self, name: str) -> SentFile | None:
@@ -65,8 +69,11 @@ class SentForm:
         return found if found is not None and (found.name or found.content) else None
 
     def every(self, name: str) -> list[str]:
-        """Returns all values of a field that may come several times."""
-        return self._lists.get(name, [])
+        """Returns all values of a field that may come several times. Raises WrongForm."""
+        found = self._lists.get(name, [])
+        if any(NUL in value for value in found):
+            raise WrongForm("frame.refused", name)
+        return found
 
     def required(self, name: str) -> str:
         """Returns a field. Raises WrongForm without one."""

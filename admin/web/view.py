@@ -20,7 +20,7 @@ from admin.access import Person, Role
 from admin.parts import ConsoleParts
 from admin.web import cookies
 from admin.web.csrf import csrf_token
-from admin.web.foreign_text import visible
+from admin.web.foreign_text import visible, with_marks_shown
 from admin.web.headers import NONCE
 from admin.web.languages import LANGUAGES, Texts, language_of, texts_of
 from admin.web.navigation import Entry, entries_for
@@ -36,11 +36,12 @@ NEW_COOKIE: Final = "cookie_before_login"
 
 @cache
 def environment() -> Environment:
-    """Returns the templates; every value is escaped."""
+    """Returns the templates; every value is escaped, and its marks are visible."""
     made = Environment(
         loader=FileSystemLoader(HOME / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=with_marks_shown,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,

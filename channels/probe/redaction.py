@@ -74,13 +74,10 @@ class Masks:
 
     def exchange(self, exchange: ShownExchange) -> Shown:
         """Returns all of it, masked."""
-        request, answer = exchange.request, exchange.answer
-        shown = Shown(
+        answer = exchange.answer
+        shown = msgspec.structs.replace(
+            self.request(exchange.request),
             purpose=exchange.purpose,
-            method=request.method,
-            url=self.url(request.url),
-            headers=self._fields(request.headers),
-            body=self.body(request.read(), request.headers.get("Content-Type", "")),
             took_ms=round(exchange.took_ms, 1),
         )
         if isinstance(answer, Failure):
@@ -92,6 +89,17 @@ class Masks:
             reason=answer.reason_phrase,
             answer_headers=self._fields(answer.headers),
             answer_body=self.body(answer.content, answer.headers.get("Content-Type", "")),
+        )
+
+    def request(self, request: httpx.Request) -> Shown:
+        """Returns a request that was not made, masked."""
+        return Shown(
+            purpose="send",
+            method=request.method,
+            url=self.url(request.url),
+            headers=self._fields(request.headers),
+            body=self.body(request.read(), request.headers.get("Content-Type", "")),
+            took_ms=0.0,
         )
 
     def url(self, url: httpx.URL) -> str:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from backends.signals import stopped_by_signals
 from hongyan.author import author_of
 from hongyan.errors import NotDone, WrongUsage
 from hongyan.serving import serving
 from hongyan.tables import listing, local_time
-from hongyan.terminal import explained, out, print_json, settings_of
+from hongyan.terminal import Options, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from admin.parts import ConsoleParts
     from admin.people.users import Roles, User
+    from hongyan.demo.console import DemoOperator
 
 app = typer.Typer(name="console", help="The web console, its users and its audit.")
 user = typer.Typer(name="user", help="Users of the console.", no_args_is_help=True)
@@ -32,6 +34,7 @@ HELP = explained(
     "Serve the web console until SIGTERM or Ctrl-C. The first user comes from `console user add`.",
     "hongyan console",
     "hongyan console --listen 127.0.0.1:9480      behind a proxy that speaks TLS",
+    "hongyan console --demo                       on the data that `hongyan demo` left",
     "hongyan console user add lin --role admin",
 )
 ADD = explained(
@@ -72,6 +75,14 @@ _FILE = Annotated[
         help="Read the password from FILE, or - for standard input; default: ask for it.",
     ),
 ]
+_DEMO_LISTEN: Final = "127.0.0.1:9480"
+_MAY: Final = {
+    "viewer": "see everything",
+    "operator": "act on deliveries and lanes",
+    "approver": "agree to what the operator asked for",
+    "policy_admin": "change policy and templates",
+    "admin": "change people, and read the audit",
+}
 _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
 
 
@@ -88,13 +99,55 @@ def console(
             show_default=False,
         ),
     ] = "",
+    demo: Annotated[
+        bool,
+        typer.Option(
+            "--demo",
+            help="Serve the ledger that `hongyan demo` left, with a provider, a worker and recovery beside "
+            "it, and users of every role; their passwords are printed. On loopback alone.",
+            metavar="",
+        ),
+    ] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", metavar="DIR", help="With --demo: the demo's folder."),
+    ] = None,
 ) -> None:
     if context.invoked_subcommand is not None:
         return
+    if demo:
+        raise typer.Exit(_serve_demo(context, folder, listen))
+    if folder is not None:
+        raise WrongUsage("--folder goes with --demo alone")
     with serving(context, "console") as (settings, stop):
         from admin.process import run_console
 
         raise typer.Exit(run_console(settings, stop, listen))
+
+
+def _serve_demo(context: typer.Context, folder: Path | None, listen: str) -> int:
+    """Serves the demo's ledger; neither --config nor the environment may name another one."""
+    options: Options = context.find_root().obj
+    if options.config is not None:
+        raise WrongUsage("--config: --demo serves the demo's own ledger alone; leave --config out")
+    with stopped_by_signals() as stop:
+        from backends import logs
+        from backends.settings import LogSettings
+        from hongyan.demo.console import serve_demo
+        from hongyan.demo.folder import FOLDER
+
+        logs.configure(LogSettings(), quiet=True)
+        return serve_demo(folder or FOLDER, listen or _DEMO_LISTEN, stop, _show_operators)
+
+
+def _show_operators(address: str, operators: Sequence[DemoOperator]) -> None:
+    """Prints the address and the passwords: they are kept nowhere, and each start makes new ones."""
+    out().print(f"The console is at http://{address}; Ctrl-C ends it.\n", markup=False)
+    table = listing(("NAME", "PASSWORD", "MAY"))
+    for one in operators:
+        table.add_row(one.name, one.password, _MAY[one.role])
+    out().print(table)
+    sys.stdout.flush()
 
 
 @user.command("add", help=ADD)

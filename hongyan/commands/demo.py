@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 
 from hongyan.errors import WrongUsage
 from hongyan.terminal import PROBLEMS, complain, err, explained, out, print_json
+from hongyan.usage.extras import missing_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,24 +56,37 @@ def demo(
     ] = None,
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", metavar="DIR", help="Keep ledger, logs and configuration there."),
+        typer.Option(
+            "--keep",
+            metavar="DIR",
+            help="A new folder for ledger, logs and configuration. Default: hongyan-demo, whose last run "
+            "is removed.",
+            show_default=False,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    from tempfile import TemporaryDirectory
-
     from backends import logs
     from backends.settings import LogSettings
 
     logs.configure(LogSettings(), quiet=True)
-    if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
-        if any(keep.iterdir()):
-            raise WrongUsage(f"--keep {keep}: is not empty; give a new folder")
-        _play(keep.resolve(), file or examples(), as_json)
-        return
-    with TemporaryDirectory(prefix="hongyan-demo-") as folder:
-        _play(Path(folder), file or examples(), as_json)
+    try:
+        from hongyan.demo.folder import FOLDER, new_folder
+    except ModuleNotFoundError as exc:
+        raise WrongUsage(f"{exc}; install hongyan[worker,simulator]") from exc
+    with new_folder(keep or FOLDER, again=keep is None) as folder:
+        _play(folder.resolve(), file or examples(), as_json)
+    if not as_json:
+        out().print(_offer(keep), markup=False, soft_wrap=True)
+
+
+def _offer(keep: Path | None) -> str:
+    """Returns the line that shows the way to the console on this data."""
+    where = f" --folder {shlex.quote(str(keep))}" if keep else ""
+    extra = "" if not missing_of(("console",)) else "pip install 'hongyan[console]', then "
+    return (
+        f"See it in the browser, with operators of every role: {extra}hongyan console --demo{where}"
+    )
 
 
 def _play(folder: Path, file: Path, as_json: bool) -> None:

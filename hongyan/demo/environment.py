@@ -12,6 +12,7 @@ from typing import Final, Self
 
 from backends.kafka.embedded import EmbeddedKafka
 from backends.settings import Settings, load
+from hongyan.demo.folder import LEDGER, set_mark
 from hongyan.dev.process_tree import ProcessTree, without_settings
 from idempotency.sql_ledger import upgrade
 from message.vocabulary import LANES, Lane, dead_letter_topic, trace_topic
@@ -31,7 +32,7 @@ session_timeout_s = {session}
 client = {{ "fetch.wait.max.ms" = 50 }}
 
 [database]
-url = "sqlite:///ledger.db"
+url = "sqlite:///{ledger}"
 
 [worker]
 lanes = ["{channel}.*"]
@@ -43,6 +44,9 @@ health_address = "127.0.0.1:0"
 lanes = ["{channel}.*"]
 health_address = "127.0.0.1:0"
 poll_s = 0.5
+
+[console]
+health_address = "127.0.0.1:0"
 
 [log]
 format = "json"
@@ -74,6 +78,7 @@ class DemoEnvironment:
             config = self._configured(kafka.bootstrap)
             self.settings = load(config, environ={})
             upgrade(self.settings)
+            set_mark(self.folder)
             tree = ProcessTree(self.folder, config, without_settings(os.environ))
             self.tree = opening.enter_context(tree)
             self._open = opening.pop_all()
@@ -108,6 +113,7 @@ class DemoEnvironment:
         file.write_text(
             _CONFIGURATION.format(
                 bootstrap=bootstrap,
+                ledger=LEDGER,
                 session=SESSION_S,
                 channel=CHANNEL,
                 lease=LEASE_S,

@@ -184,8 +184,8 @@ def _stack_folder(environ: Mapping[str, str]) -> Path:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keeps the folder for one `hongyan dev`. Raises NotDone if another one has it."""
+def locked(folder: Path, command: str = "hongyan dev") -> Iterator[None]:
+    """Keeps the folder for one run of the command. Raises NotDone if another one has it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a+") as lock:
         try:
@@ -193,7 +193,7 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             lock.seek(0)
             raise NotDone(
-                f"`hongyan dev` runs in {folder} already (pid {lock.read().strip() or 'unknown'}); "
+                f"`{command}` runs in {folder} already (pid {lock.read().strip() or 'unknown'}); "
                 "end it, or give another --folder"
             ) from None
         lock.truncate(0)

@@ -21,6 +21,7 @@ from rich.console import Console
 
 from deploy.local.layout import REPOSITORY
 from tests.chaos.mutation import Misplaced, Mutation, section_of
+from tests.chaos.mutations_console import CONSOLE
 from tests.chaos.mutations_control import CONTROL
 from tests.chaos.mutations_faults import FAULTS
 from tests.chaos.mutations_http2 import HTTP2
@@ -804,6 +805,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *OUTCOMES,
     *LOST,
     *SPARK_LOST,
+    *CONSOLE,
     *RESOLVERS,
     *SPARK,
     *HTTP2,
@@ -826,7 +828,7 @@ class Laboratory:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        for name in _tracked():
+        for name in (*_tracked(), *_vendored()):
             target = root / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(REPOSITORY / name, target)
@@ -898,6 +900,12 @@ def _tracked() -> Iterator[Path]:
     )
     names = (Path(name) for name in listed.stdout.split("\0") if name)
     return (name for name in names if (REPOSITORY / name).is_file())
+
+
+def _vendored() -> Iterator[Path]:
+    """The files that the build puts beside the console's own, without which it serves no page."""
+    for path in (REPOSITORY / "admin" / "static" / "vendor").glob("*"):
+        yield path.relative_to(REPOSITORY)
 
 
 def main(wanted: Sequence[str]) -> int:

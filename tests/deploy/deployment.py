@@ -140,8 +140,15 @@ class Deployment:
         names = ("HONGYAN_KAFKA__TOPIC_PREFIX", "HONGYAN_KAFKA__GROUP_ID")
         self._isolation = dict.fromkeys(names, topic_prefix)
         self._held = ExitStack()
-        self._reserved = {name: self._reserve() for name in ("simulator", "mail", "receipts")}
+        self._reserved = {
+            name: self._reserve() for name in ("simulator", "mail", "receipts", "pages")
+        }
         self.processes: list[DeployedProcess] = []
+
+    @property
+    def pages(self) -> str:
+        """The address of the console's pages."""
+        return f"http://127.0.0.1:{self._reserved['pages']}"
 
     def run(self, launch: Launch) -> DeployedProcess:
         """Runs a launch to its end. Raises EndedEarly for another exit code than 0."""
@@ -166,7 +173,7 @@ class Deployment:
         self._held.close()
 
     def _here(self, root: Path, port: int) -> dict[str, str]:
-        simulator, mail, receipts = self._reserved.values()
+        simulator, mail, receipts, console = self._reserved.values()
         return {
             **self._servers,
             "simulator:8899": f"127.0.0.1:{simulator}",
@@ -177,6 +184,7 @@ class Deployment:
             "0.0.0.0": "127.0.0.1",
             f"0.0.0.0:{HEALTH_PORT}": f"127.0.0.1:{port}",
             f"127.0.0.1:{HEALTH_PORT}": f"127.0.0.1:{port}",
+            "0.0.0.0:9480": f"127.0.0.1:{console}",
             "127.0.0.1:9466": f"127.0.0.1:{port}",
             "127.0.0.1:9470": f"127.0.0.1:{port}",
             "127.0.0.1:9481": f"127.0.0.1:{port}",

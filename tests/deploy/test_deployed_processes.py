@@ -7,6 +7,7 @@ answers exactly its probe. tests/deploy/deployment.py lists the replacements.
 from __future__ import annotations
 
 import re
+import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +23,9 @@ from tests.harness.waiting import await_
 _ACCOUNTS = re.compile(r"^\[(receipts\.)?accounts\.\w+\]\n(?:(?!\[).*\n)*", re.MULTILINE)
 _SMS = ["--to", "+8613800000001", "--template", "SMS_154950909", "--param", "code=4711"]
 _PRODUCTION = {"aliyun-access-key-secret": "a", "aliyun-receipts": "b", "mail-password": "c"}
+_CONSOLE = {"console": "a key of the audit, 32 characters or more"}
 _WAIT_S = 60.0
-_UNITS = {"aliyun": "a", "aliyun-receipts": "b"}
+_UNITS = {"aliyun": "a", "aliyun-receipts": "b", **_CONSOLE}
 
 
 def _address(url: str) -> str:
@@ -74,12 +76,14 @@ def deployed(request: pytest.FixtureRequest) -> tuple[list[Launch], list[Launch]
     return waiting[:1], once, [one for one in ours.values() if one.ready]
 
 
-@pytest.mark.timeout(300)  # ten processes of their own
+@pytest.mark.timeout(300)  # eleven processes of their own
 def test_every_process_is_ready_with_exactly_its_configuration(
     deployed: tuple[list[Launch], list[Launch], list[Launch]], fleet: Deployment, database: str
 ) -> None:
     waiting, once, serving = deployed
-    assert sorted(one.name for one in serving) == ["receipts", "recovery", "simulator", "worker"]
+    assert sorted(one.name for one in serving) == [
+        *("console", "receipts", "recovery", "simulator", "worker")
+    ]
     assert len(once) == 2
     waits = [fleet.start(launch) for launch in waiting]
     simulator = fleet.start(next(one for one in serving if one.name == "simulator"))
@@ -92,6 +96,8 @@ def test_every_process_is_ready_with_exactly_its_configuration(
         process.wait_ready()
     assert [pod.wait(_WAIT_S) for pod in waits] == [0] * len(waits)
 
+    with urllib.request.urlopen(f"{fleet.pages}/login", timeout=10) as page:
+        assert b'name="password"' in page.read()
     worker = next(one for one in others if one.launch.name == "worker")
     send = ["hongyan", "send", "--lane", "sms.notice", "--id", "first", *_SMS]
     assert worker.run_beside(send) == 0, worker.tail()
@@ -101,7 +107,7 @@ def test_every_process_is_ready_with_exactly_its_configuration(
     )
     if worker.launch.healthcheck:
         assert worker.run_beside(worker.launch.healthcheck) == 0, worker.tail()
-    assert [process.stop() for process in (*others, simulator)] == [0, 0, 0, 0]
+    assert [process.stop() for process in (*others, simulator)] == [0] * 5
 
 
 def without_accounts(launch: Launch) -> Launch:
@@ -151,18 +157,23 @@ def settings_of(launch: Launch, root: Path) -> Mapping[str, object]:
     return {**load_accounts(settings.accounts), "receipts": sorted(load_sources(settings))}
 
 
-@pytest.mark.parametrize("name", ["hongyan-worker", "hongyan-recovery", "hongyan-receipts"])
+@pytest.mark.parametrize("name", ["worker", "recovery", "receipts", "console"])
 def test_a_unit_reads_its_accounts_from_its_credentials(name: str, tmp_path: Path) -> None:
     paths = {f"/etc/hongyan/secrets/{key}": text for key, text in _UNITS.items()}
     paths |= dict.fromkeys(["/etc/hongyan/secrets/database-url"], "postgresql://postgres:5432/h")
     paths |= dict.fromkeys(["/etc/hongyan/secrets/redis-url"], "redis://redis:6379/0")
-    found = settings_of(of_units(paths)[name], tmp_path)
+    found = settings_of(of_units(paths)[f"hongyan-{name}"], tmp_path)
     assert set(found) == {"aliyun", "receipts"}
     assert found["receipts"] == ["aliyun"]
 
 
 def test_production_reads_every_secret_that_it_names(tmp_path: Path) -> None:
-    secrets = {"database-url": "postgresql://db/h", "redis-url": "redis://r/0", **_PRODUCTION}
+    secrets = {
+        "database-url": "postgresql://db/h",
+        "redis-url": "redis://r/0",
+        **_CONSOLE,
+        **_PRODUCTION,
+    }
     pods = of_overlay("production", secrets)
     for number, launch in enumerate(one for one in pods.values() if one.ready):
         found = settings_of(launch, tmp_path / str(number))

@@ -136,7 +136,9 @@ def read_compose(text: str) -> Any:
 
 def test_compose_is_what_its_specification_says() -> None:
     found = read_compose((DEPLOY / "compose.yaml").read_text("utf-8"))
-    assert {"migrate", "topics", "worker", "recovery", "receipts"} <= set(found.service_names())
+    assert {"migrate", "topics", "worker", "recovery", "receipts", "console"} <= set(
+        found.service_names()
+    )
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ from sending.runtime.clock import Clock
 from sending.runtime.outage import Outage
 from sending.template_renderer import TemplateRejected, rendered
 from tests.idempotency.making import NOON, World, worker
+from tests.recovery.followed import followed
 from tests.recovery.test_operator_actions import Said
 from tracing.events import Stage
 
@@ -118,9 +119,11 @@ def _of_template(code: str, folder: Path) -> tuple[Delivery, str, str]:
     file.write_text(fault.before)
     with pytest.raises(TemplateRejected) as caught:
         rendered(load(file), one.notification)
-    assert _render(load(file), one) == caught.value.reason, "recovery words it as a worker does"
+    assert _render(followed(load(file)), one) == caught.value.reason, (
+        "recovery words it as a worker does"
+    )
     file.write_text(fault.after)
-    return one, caught.value.reason, _render(load(file), one)
+    return one, caught.value.reason, _render(followed(load(file)), one)
 
 
 def _of_account(_code: str, _folder: Path) -> tuple[Delivery, str, str]:
@@ -149,7 +152,7 @@ def _of_form(_code: str, folder: Path) -> tuple[Delivery, str, str]:
     found = []
     for text in (head + form, head + form + other):
         file.write_text(text)
-        assert _render(load(file, TEMPLATE_SUPPORT), one) == ""
+        assert _render(followed(load(file, TEMPLATE_SUPPORT)), one) == ""
         found.append(refusal_of(one, account, PROVIDERS["twilio"]))
     return one, found[0], found[1]
 
@@ -198,7 +201,7 @@ def test_a_template_that_fails_unforeseen_parks_and_ends_nothing(
 
     monkeypatch.setattr(templates, "render", fails)
     expected = f"template_failed: template {NAME!r}: ArithmeticError"
-    assert _render(templates, one) == expected
+    assert _render(followed(templates), one) == expected
     with pytest.raises(TemplateRejected, match=expected):
         rendered(templates, one.notification)
 

@@ -10,13 +10,11 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-import httpx
 import msgspec
 import structlog
 
 from admin.parts import ConsoleParts
-from channels.channel import Account, Call, Failure, Phase
-from channels.probe.probe import ShownExchange
+from channels.channel import Account, Call
 from channels.probe.redaction import Masks, Shown
 from channels.registry import PROVIDERS, account_without_secrets, serves
 from idempotency.lookups import KeptRow
@@ -25,13 +23,14 @@ from message.delivery import Delivery, Rendered, deliveries_of
 from message.envelope import EnvelopeError, Notification, decode
 from message.foreign_text import shown
 from message.vocabulary import Lane
-from policy.templates.loading import TemplateFileError, load_for
+from policy.templates.active import templates_in_force
+from policy.templates.loading import TemplateFileError
 from policy.templates.variables import TemplateError
+from policy.templates.versions import TemplateVersions
 from tracing.masks import MASK, mask
 
 log = structlog.get_logger(__name__)
 _TOKEN: Final = "access-token-of-the-account"  # noqa: S105 - stands for the real one, and is masked
-_NOTHING: Final = Failure(Phase.NOT_WRITTEN, "not_sent")
 
 
 class RevealedParts(NamedTuple):
@@ -73,7 +72,10 @@ def preview(
     except Exception as exc:  # an adapter refuses a content in its own ways
         log.info("request_not_rebuilt", key=row.delivery_key, kind=type(exc).__name__)
         return RequestPreview(account.name, problem=type(exc).__name__)
-    return _masked(account, request, row, kept, revealed)
+    channel = row.lane.partition(".")[0]
+    receiver = kept.receiver if revealed.receiver else mask(channel, kept.receiver)
+    shown_request = Masks(account, [_TOKEN], kept.receiver, receiver).request(request)
+    return RequestPreview(account.name, shown_request, _readable(shown_request.body))
 
 
 def message_shown(row: SearchRow, kept: KeptRow, revealed: RevealedParts) -> MessageShown:
@@ -104,7 +106,8 @@ def _delivery(
     parts: ConsoleParts, row: SearchRow, kept: KeptRow, revealed: RevealedParts, provider: str
 ) -> Delivery:
     notification = decode(kept.payload)
-    rendered = load_for(parts.settings).render(notification)
+    versions = TemplateVersions(parts.databases.reads)
+    rendered = templates_in_force(parts.settings, versions).templates.render(notification)
     rendered = rendered.of(provider) if rendered is not None else None
     if not revealed.content:
         notification = _without_content(notification)
@@ -144,20 +147,6 @@ def _hidden(value: Any, name: str) -> Any:
 
 def _is_name(name: str, key: str) -> bool:
     return name == "template" and key == "id"
-
-
-def _masked(
-    account: Account,
-    request: httpx.Request,
-    row: SearchRow,
-    kept: KeptRow,
-    revealed: RevealedParts,
-) -> RequestPreview:
-    channel = row.lane.partition(".")[0]
-    receiver = kept.receiver if revealed.receiver else mask(channel, kept.receiver)
-    masks = Masks(account, [_TOKEN], kept.receiver, receiver)
-    exchange = masks.exchange(ShownExchange("send", request, _NOTHING, 0.0))
-    return RequestPreview(account.name, exchange, _readable(exchange.body))
 
 
 def _readable(body: Any, dumps: Callable[..., str] = json.dumps) -> str:

@@ -18,6 +18,7 @@ from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.selector import AccountSelector
 from sending.lane_routes import Route
 from tests.idempotency.making import delivery
+from tests.recovery.followed import followed
 
 LANE = Lane("sms", "notice")
 
@@ -90,7 +91,7 @@ providers.other = {{ text = "other {{{{ v }}}}" }}
 """
     )
     kept = item.payload
-    assert _render(load(tmp_path / "templates.toml"), item) == ""
+    assert _render(followed(load(tmp_path / "templates.toml")), item) == ""
     assert item.content_for("null") == {"text": "1"}
     assert item.content_for("other") == {"text": "other 1"}
     assert item.payload is kept
