@@ -501,6 +501,6 @@ def test_a_role_for_some_lanes_is_no_admin_of_all(app: Litestar, browser: Open, 
     for method, pattern, handler in routes_of(app):
         if handler.opt[OPTION].role is Role.ADMIN:
             path = path_of(pattern)
-            fields = {} if method == "GET" else {"data": {"csrf": bo.token()}}
+            fields: dict[str, Any] = {} if method == "GET" else {"data": {"csrf": bo.token()}}
             answer = bo.client.request(method, path, follow_redirects=False, **fields)
             assert answer.status_code == 403, path
