@@ -56,8 +56,9 @@ def console(folder: Path, *arguments: str) -> Iterator[tuple[str, dict[str, str]
         process.send_signal(signal.SIGINT)
         assert process.wait(40) == 0
     finally:
-        process.kill()
-        process.wait()
+        if process.poll() is None:  # a kill would leave its provider and recovery behind
+            process.terminate()
+            process.wait(60)
         process.stdout.close()
 
 
