@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from admin.access import Person, Role
 from admin.pages.deliveries.export import csv_of, harmless
-from admin.pages.deliveries.search_line import is_personal
+from admin.pages.deliveries.search_line import is_personal, resend_address
 from admin.parts import ConsoleParts, open_parts
 from admin.web.foreign_text import visible
 from admin.web.languages import texts_of
@@ -194,3 +195,24 @@ def test_unseen_marks_are_written_out_and_long_texts_cut() -> None:
 def test_english_words_are_those_of_the_language() -> None:
     texts = texts_of("en")
     assert {key: texts(key) for key in ENGLISH} == ENGLISH
+
+
+@pytest.mark.parametrize(
+    ("line", "target"),
+    [
+        (
+            "lane:sms.notice state:PARKED,EXPIRED since:2h",
+            "states=PARKED%2CEXPIRED&lanes=sms.notice",
+        ),
+        ("lane:email.notice state:PARKED since:2h", ""),
+        ("lane:sms.notice state:SENT since:2h", ""),
+        ("lane:sms.notice since:2h", ""),
+        ("biz:order-1 state:PARKED", ""),
+    ],
+)
+def test_a_search_leads_to_a_resend_job_where_one_can_have_its_terms(
+    line: str, target: str
+) -> None:
+    li = Person(1, "li", {Role.OPERATOR: ("sms.*",)})
+    found = resend_address(parse(line, 1_790_000_000_000), li)
+    assert found.startswith(f"/resend/new?{target}") if target else found == ""

@@ -19,6 +19,7 @@ from admin.pages.deliveries.search_line import (
     is_personal,
     parsed,
     problem_of,
+    resend_address,
     search_of,
     words_of,
 )
@@ -56,6 +57,8 @@ class SearchResult(NamedTuple):
     sealed: str = ""
     personal: bool = False
     """Whether the line may name a person: it cannot be saved."""
+    resend: str = ""
+    """Address of a new resend job with the same terms; empty if there is none."""
 
 
 @get("/search", opt=needs(Role.VIEWER), sync_to_thread=True)
@@ -148,7 +151,8 @@ def _results(
     words = words_of(wanted or terms, view.texts)
     personal = is_personal(line, terms)
     hidden = sealed(parts.settings.console.secret, person.id, line)
-    result = SearchResult(line, words, None, found, more, hidden, personal)
+    resend = resend_address(wanted, person) if wanted else ""
+    result = SearchResult(line, words, None, found, more, hidden, personal, resend)
     return _page(view, parts, person, result)
 
 

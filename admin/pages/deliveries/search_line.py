@@ -8,12 +8,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from admin.access import Person
+from admin.access import Person, Role
 from admin.parts import ConsoleParts
 from admin.web.languages import Texts
 from admin.web.sealing import sealed
+from admin.web.view import query
 from idempotency.error_mapping import errors
-from idempotency.search.fields import LANE_NAMES
+from idempotency.search.fields import ENDED, LANE_NAMES
 from idempotency.search.language import DeliveryTerms, QueryError, parse
 from idempotency.search.store import Search
 from idempotency.search.wording import Phrase, error_phrase, explained
@@ -90,3 +91,21 @@ def _worded(phrase: Phrase, texts: Texts) -> str:
 
 def _place(error: QueryError) -> tuple[int, int]:
     return error.start, error.end
+
+
+def resend_address(terms: DeliveryTerms, person: Person) -> str:
+    """Returns the address of a new resend job with these terms; empty if no job can have them, or if the
+    person operates none of the lanes."""
+    lanes = person.among(terms.lanes or LANE_NAMES, Role.OPERATOR)
+    listed = bool(terms.states) and set(terms.states) <= set(ENDED)
+    if not listed or not lanes or terms.names or terms.place or len(terms.accounts) > 1:
+        return ""
+    return "/resend/new" + query(
+        states=",".join(terms.states),
+        lanes=",".join(lanes),
+        since=terms.since,
+        until=terms.until,
+        account="".join(terms.accounts),
+        template=terms.template,
+        code=terms.error,
+    )
