@@ -5,6 +5,7 @@ A route without a rule is refused, so that a forgotten rule shows nothing.
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ from admin.web import cookies
 from admin.web.csrf import FIELD, HEADER, csrf_fits, is_own_site
 from admin.web.view import NEW_COOKIE, AnyConnection, csrf_cookie
 
+_LARGEST: Final = 2**63 - 1
+_WHOLE: Final = re.compile(r"-?[0-9]{1,400}")
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -41,6 +44,7 @@ async def admit(connection: AnyConnection, handler: BaseRouteHandler) -> None:
     if not isinstance(access, Access):
         raise NoRule(str(handler))
     _refuse_nul(connection)
+    _refuse_large(connection, handler)
     parts: ConsoleParts = connection.app.state.parts
     if access.signed_in or access.role is not None:
         person = await _person(connection, parts)
@@ -58,6 +62,17 @@ def _refuse_nul(connection: AnyConnection) -> None:
     SentForm."""
     values = [connection.scope["path"], *map(str, connection.query_params.values())]
     if any("\0" in value for value in values):
+        raise ValidationException
+
+
+def _refuse_large(connection: AnyConnection, handler: BaseRouteHandler) -> None:
+    """Raises ValidationException for a number of path or query that no database column holds."""
+    numbers = [value for value in connection.path_params.values() if isinstance(value, int)]
+    for name, field in handler.parsed_fn_signature.parameters.items():
+        if field.annotation is int:
+            values = connection.query_params.getall(name, [])
+            numbers += [int(value) for value in values if _WHOLE.fullmatch(value)]
+    if any(abs(number) > _LARGEST for number in numbers):
         raise ValidationException
 
 

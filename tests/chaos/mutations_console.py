@@ -226,7 +226,7 @@ CONSOLE: tuple[Mutation, ...] = (
     Mutation(
         "a field of the console has a length",
         "admin.web.forms:SentForm.exactly",
-        "        if len(value) > LONGEST_FIELD:\n",
+        "        if len(value) > longest:\n",
         "        if len(value) < 0:\n",
         (f"{_SECURITY}test_a_field_and_a_reason_have_a_length[sqlite]",),
     ),

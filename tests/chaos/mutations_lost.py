@@ -57,9 +57,9 @@ LOST: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an archived one is no loss",
-        "recovery.lost.job:LostDeliveries._archive_place",
-        '        return rows[0].where if rows else ""\n',
-        '        return ""\n',
+        "recovery.lost.evidence:archive_place",
+        '    return rows[0].where if rows else ""\n',
+        '    return ""\n',
         (_JOB + "test_an_archived_one_is_no_loss" + _LITE,),
     ),
     Mutation(

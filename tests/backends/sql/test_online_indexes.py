@@ -12,6 +12,7 @@ from sqlalchemy import make_url
 from backends.sql import online_indexes, schema
 from backends.sql.database import Database
 from backends.sql.online_indexes import INDEXES, build, missing
+from benchmarks.console_upgrade import migrate
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.partitions import ensure_partitions
 from idempotency.sql_ledger import upgrade
@@ -130,21 +131,12 @@ def test_claims_wait_for_a_build_no_longer_than_for_its_lock(
 
 
 def test_a_migration_gives_its_locks_back_and_tries_again(
-    ledger_database: str, monkeypatch: pytest.MonkeyPatch
+    database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(ledger_database)
+    migrate(database, "0020")
     monkeypatch.setattr(schema, "LOCK_MS", 50)
-    world.run("UPDATE hongyan_schema SET version_num = '0020'")
-    for table in ("jobs", "job_names", "job_items", "job_counts", "job_key"):
-        world.run(f"DROP TABLE resend_{table}")
-    for index in INDEXES:
-        world.run(f"DROP INDEX {index.name}")
-    world.run("DROP TABLE console_views")
-    world.run("DROP VIEW hongyan_deliveries")
-    for column in ("receiver_hash", "template"):
-        world.run(f"ALTER TABLE deliveries DROP COLUMN {column}")
     pauses: list[float] = []
-    holder = psycopg.connect(ledger_database.replace("+psycopg", ""))
+    holder = psycopg.connect(database.replace("+psycopg", ""))
     holder.execute("SELECT * FROM deliveries LIMIT 1")
 
     def released(seconds: float) -> None:
@@ -152,8 +144,7 @@ def test_a_migration_gives_its_locks_back_and_tries_again(
         holder.rollback()
 
     try:
-        assert schema.upgrade(make_url(ledger_database), released) == "0020"
+        assert schema.upgrade(make_url(database), released) == "0020"
     finally:
         holder.close()
-        world.close()
     assert len(pauses) == 1
