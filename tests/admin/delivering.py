@@ -1,6 +1,7 @@
 """Deliveries of every state for tests of pages, made by the ledger's own functions."""
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,6 +14,8 @@ from message.states import Event
 from tests.idempotency.making import claimed, deliveries, settle
 
 RECEIVER = "+8613800000001"
+_NUMBERS = count(1_000)
+"""For business ids and offsets: two deliveries of one millisecond differ."""
 EVIL = "<script>alert(1)</script>\u202egnp.exe"
 
 
@@ -28,11 +31,11 @@ class Stock(NamedTuple):
 
 def made(parts: ConsoleParts, **fields: Any) -> Delivery:
     """Returns a delivery under way, with the time of now."""
-    now = parts.ledger.now_ms()
-    (one,) = deliveries(**{"biz_id": f"order-{now}"} | fields)
+    now, number = parts.ledger.now_ms(), next(_NUMBERS)
+    (one,) = deliveries(**{"biz_id": f"order-{number}"} | fields)
     notification = msgspec.structs.replace(one.notification, created_at=now)
     payload = msgspec.json.encode(notification)
-    origin = Origin(f"hongyan.dispatch.{one.lane}", 1, now % 1_000_000)
+    origin = Origin(f"hongyan.dispatch.{one.lane}", 1, number)
     one = msgspec.structs.replace(
         one, notification=notification, payload=payload, expires_at=now + 3_600_000, origin=origin
     )
