@@ -237,7 +237,7 @@ def console(
         bool, typer.Option("--with-worker", help="With a worker at full rate beside it.")
     ] = False,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=1, help="Of each kind of question.")
+        float, typer.Option("--seconds", min=1, help="Seconds for each kind of question.")
     ] = 5.0,
     only: Annotated[list[str] | None, typer.Option("--only", help="Only these questions.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,

@@ -154,7 +154,7 @@ def test_a_kept_folder_must_be_new(hongyan: Run, folder: Path) -> None:
 def test_the_wheel_brings_the_notifications_of_the_demo() -> None:
     wheel = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     placed = wheel["targets"]["wheel"]["force-include"]
-    assert placed == {"examples/notifications.jsonl": "hongyan/demo/notifications.jsonl"}
+    assert placed["examples/notifications.jsonl"] == "hongyan/demo/notifications.jsonl"
     assert demo.examples() == REPOSITORY / "examples" / "notifications.jsonl"
     beside = Path(demo.__file__).parents[1] / "demo" / "notifications.jsonl"
     assert beside == REPOSITORY / placed["examples/notifications.jsonl"]
