@@ -17,7 +17,7 @@ from backends.toml_text import TomlTrouble, did_you_mean, parsed
 
 S = TypeVar("S", bound=msgspec.Struct)
 _FILE: Final = "_file"
-_PATHS: Final = frozenset({"ca_file"})
+_PATHS: Final = frozenset({"ca_file", "oidc_ca_file"})
 """Keys that hold a path and end like a reference to a secret."""
 _NO_KEYS: Final = frozenset({"base", "origins"})
 """Fields of Settings that are no keys of the file."""

@@ -200,9 +200,11 @@ def test_secrets_in_the_file_are_taken_where_the_file_allows_it(file: Path, flag
 def test_a_path_starts_at_the_folder_of_the_file(file: Path) -> None:
     with file.open("a") as more:
         more.write('ca_file = "ca.pem"\n[alerts]\nca_file = "/etc/ca.pem"\n')
+        more.write('[console]\noidc_ca_file = "company.pem"\n')
     found = load(file, {})
     assert found.accounts["main"]["ca_file"] == str(file.parent / "ca.pem")
     assert found.alerts.ca_file == "/etc/ca.pem"
+    assert found.console.oidc_ca_file == str(file.parent / "company.pem")
 
 
 def test_every_key_is_documented() -> None:

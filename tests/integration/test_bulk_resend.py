@@ -33,7 +33,8 @@ from idempotency.resend_jobs.contract import JobState, ResendJob
 from message.delivery import Delivery
 from message.states import Event, State
 from recovery.recall.factory import open_recalling
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Lists, Simulator, spawn
+from tests.harness.notifications import webhook
 from tests.harness.waiting import await_
 from tests.recovery.ground import Ground
 
@@ -47,6 +48,9 @@ LIMIT_S = 120 + MESSAGES / RATE * 3
 _TOKEN = re.compile(r'name="csrf" value="(\w+)"')
 _SIGNED = re.compile(r'name="signature" value="(\w+)"')
 _BATCH = 500
+SILENT = "silent"
+"""An account whose provider answers no question. A call that a kill cuts off goes through another one, so
+that recovery learns what became of it."""
 
 
 class ConsoleProcess:
@@ -115,7 +119,7 @@ class Operator:
 
 @pytest.fixture
 def provider(tmp_path: Path) -> Iterator[Simulator]:
-    with spawn(tmp_path) as provider:
+    with spawn(tmp_path, lists=Lists(status_query=True, lag_ms=0)) as provider:
         provider.control(rules=[Faults(latency_ms="5-40")])
         yield provider
 
@@ -124,10 +128,11 @@ def provider(tmp_path: Path) -> Iterator[Simulator]:
 def ground(
     stack: Stack, ledger_database: str, provider: Simulator, topic_prefix: str, tmp_path: Path
 ) -> Iterator[Ground]:
-    made = Ground(ledger_database, provider, tmp_path, unknown="park")
+    made = Ground(ledger_database, provider, tmp_path, unknown="park", accounts=["main"])
+    silent = {"provider": "webhook", "endpoint": f"{provider.url}/hook"}
     made.settings = msgspec.structs.replace(
         made.settings,
-        accounts={"main": {"provider": "webhook", "endpoint": f"{provider.url}/hook"}},
+        accounts={"main": webhook(f"{provider.url}/hook"), SILENT: silent},
         kafka=KafkaSettings(bootstrap=stack.bootstrap, topic_prefix=topic_prefix),
         console=ConsoleSettings(health_address="127.0.0.1:0"),
         resend=ResendSettings(canary=10, rate_per_s=RATE, approve_above=MESSAGES // 2),
@@ -147,8 +152,10 @@ def parked(ground: Ground, count: int) -> list[Delivery]:
 
 
 def doubted(ground: Ground, count: int) -> list[Delivery]:
-    """Deliveries whose call had no answer; the provider had not got them."""
+    """Deliveries whose call had no answer; the provider had not got them, and cannot be asked."""
     items = ground.claimed(count, ttl_ms=3_600_000)
+    for item in items:
+        item.account = SILENT
     ground.ledger.settle([Settlement(i, Event.UNKNOWN, "timeout") for i in items])
     return items
 
