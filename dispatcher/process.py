@@ -142,13 +142,19 @@ def open_worker(
     watchman = open_watchman(settings, metrics.registry, ledger, alerts, Clock().monotonic)
     watchman.start()  # its failures never hold up the worker
     stack.callback(watchman.stop)
+    health = _health(settings, app, stack)
+    _tell_gaps(settings, followed, lanes, templates.current)
+    tune_interpreter()
+    log.info("worker_started", health=health, lanes=[lane.name for lane in lanes])
+    return app
+
+
+def _health(settings: Settings, app: BuiltWorker, stack: ExitStack) -> str:
+    """Starts the server of health and metrics, which `stack` stops. Returns its address."""
     server = HealthServer(settings.worker.health_address, app.health, app.metrics.registry)
     server.start()
     stack.callback(server.stop)
-    _tell_gaps(settings, followed, lanes, templates.current)
-    tune_interpreter()
-    log.info("worker_started", health=server.address, lanes=[lane.name for lane in lanes])
-    return app
+    return server.address
 
 
 def _tell_gaps(

@@ -34,7 +34,7 @@ from policy.watcher import PolicyWatcher
 from recovery.activity import Activity, Sending
 from recovery.alerts import Alerts
 from recovery.archive_job import Archiving
-from recovery.control import PausedRetries, RecoverySnapshotSource
+from recovery.control import PausedRetries, PoolsByLane, RecoverySnapshotSource
 from recovery.dead_letters.indexer import DeadLetterIndexer
 from recovery.group_lag import GroupLagMonitor
 from recovery.lost.factory import LostSurroundings, open_lost
@@ -138,9 +138,7 @@ def open_recovery(
     send_limits = _send_limits(core, plain, identity, stack)
     marks = GateMarks(core.policy, open_marks(settings, identity, stack), clock=core.clock)
     routes = _retry_lanes(core, plain, send_limits)
-    callers = {lane: _callers(core, routes[lane], lease, n) for lane, n in threads.items()}
-    releasing = {lane: _releasing(core, of_lane, lease) for lane, of_lane in routes.items()}
-    show_readings(core.metrics.registry, lambda: _of_pools(callers, releasing))
+    callers, releasing = _pools(core, routes, threads, lease)
     prompts = Prompts()
     context = _retries(core, routes, callers, releasing)
     settler = RetrySettler(context, core.finished, give_back=marks.give_back, on_woken=prompts.give)
@@ -162,12 +160,7 @@ def open_recovery(
         upkeep=send_limits.upkeep,
         watch=watch,
         control=_control(core, pools, prompts, lease, send_limits),
-        snapshot=RecoverySnapshotSource(
-            pools,
-            watch,
-            send_limits.accounts,
-            lambda: account_snapshots(send_limits, core.tokens),
-        ),
+        snapshot=_snapshot(core, pools, watch, send_limits),
         outage=core.outage,
         report=core.report,
         lines=_line_watch(core, routes, settler, prompts),
@@ -187,6 +180,28 @@ def open_recovery(
         stop=stop,
     )
     return OpenedRecovery(Recovery(parts), _health(parts), core.metrics)
+
+
+def _pools(
+    core: _Core, routes: Mapping[str, RetryLane], threads: Mapping[str, int], lease: WorkerLease
+) -> tuple[dict[str, RetryPool], dict[str, RetryPool]]:
+    """Returns each lane's pool for calls and the one for held deliveries; `/metrics` shows both."""
+    callers = {lane: _callers(core, routes[lane], lease, n) for lane, n in threads.items()}
+    releasing = {lane: _releasing(core, of_lane, lease) for lane, of_lane in routes.items()}
+    show_readings(core.metrics.registry, lambda: _of_pools(callers, releasing))
+    return callers, releasing
+
+
+def _snapshot(
+    core: _Core, pools: PoolsByLane, watch: PolicyWatcher, send_limits: SendLimits
+) -> RecoverySnapshotSource:
+    """Returns the source of the heartbeat's snapshot."""
+    return RecoverySnapshotSource(
+        pools,
+        watch,
+        send_limits.accounts,
+        lambda: account_snapshots(send_limits, core.tokens),
+    )
 
 
 def _send_limits(

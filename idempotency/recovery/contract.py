@@ -79,7 +79,7 @@ def owner_death_of(row: Any, state: str) -> OwnerDeath | None:
 
 
 class RowFacts(NamedTuple):
-    """What a row knows of its notification, for trace events made of the row."""
+    """Facts of a notification in its row, for trace events made of the row."""
 
     template: str = ""
     """Name of its template; empty without one."""

@@ -32,7 +32,7 @@ _AHEAD_MS: Final = 600_000
 
 
 class RecallMeans(NamedTuple):
-    """What a recall works on, opened by its caller."""
+    """Resources of a recall, opened by its caller."""
 
     ledger: SqlLedger
     policy: Policy

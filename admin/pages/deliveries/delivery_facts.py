@@ -1,4 +1,4 @@
-"""What the databases know of one delivery: its row, moments, receipts and copies."""
+"""Facts of one delivery in the databases: its row, moments, receipts and copies."""
 
 from __future__ import annotations
 
@@ -113,13 +113,6 @@ def masked_receiver(parts: ConsoleParts, row: SearchRow) -> str:
     except PayloadUnreadable:
         return ""
     return mask(row.lane.partition(".")[0], kept.receiver) if kept else ""
-
-
-def masked_receivers(parts: ConsoleParts, rows: Sequence[SearchRow]) -> dict[str, str]:
-    """Returns delivery key to masked receiver, of rows in the ledger. Raises LedgerError."""
-    lanes = {row.delivery_key: row.lane for row in rows if not row.where}
-    found = _queries(parts).receivers(list(lanes))
-    return {key: mask(lanes[key].partition(".")[0], one) for key, one in found.items()}
 
 
 def channel_of(parts: ConsoleParts, account: str) -> Channel | None:

@@ -1,4 +1,4 @@
-"""What the forms of orders share: times, and the row of each order in the audit."""
+"""Parts that the forms of orders share: times, and the row of each order in the audit."""
 
 from __future__ import annotations
 

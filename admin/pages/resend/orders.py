@@ -1,4 +1,4 @@
-"""What a person orders about a job: start, approve, pause, resume, cancel; each with a row in the audit."""
+"""Orders of a person about a job: start, approve, pause, resume, cancel; each with a row in the audit."""
 
 from __future__ import annotations
 
