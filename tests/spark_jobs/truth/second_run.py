@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from psycopg import sql
 
 from message.vocabulary import trace_topic
@@ -125,10 +125,13 @@ def double_and_shuffle(scene: Scene) -> None:
 
 def _delta_rows(path: Path) -> Iterator[Sequence[Any]]:
     """Yields the rows of a Delta table, read by another implementation than the one that wrote them."""
-    table = DeltaTable(str(path)).to_pyarrow_table()
-    for batch in table.to_batches():
-        for row in batch.to_pylist():
-            yield [row[name] for name in sorted(row)]
+    reader = (
+        QueryBuilder().register("written", DeltaTable(str(path))).execute("SELECT * FROM written")
+    )
+    for batch in reader:
+        names = sorted(batch.schema.names)
+        columns = (batch.column(name).to_pylist() for name in names)
+        yield from zip(*columns, strict=True)
 
 
 @contextmanager
