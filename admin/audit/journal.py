@@ -41,7 +41,7 @@ SELECT {_COLUMNS} FROM console_audit WHERE number > :after ORDER BY number LIMIT
 _READ: Final = 1_000
 
 
-class AuditRow(NamedTuple):
+class JournalRow(NamedTuple):
     """One action. The time is epoch milliseconds."""
 
     number: int
@@ -96,7 +96,7 @@ class Journal:
         number, before, _seal = self._head(connection, locked=True)
         fields = (person, action, subject, lane, reason[:LONGEST_REASON], address)
         clean = (one.replace("\0", "\ufffd") for one in fields)
-        row = AuditRow._make((number + 1, self._clock(connection), *clean, ""))
+        row = JournalRow._make((number + 1, self._clock(connection), *clean, ""))
         row = row._replace(digest=self._digest(row, before))
         connection.execute(_ADD, row._asdict())
         moved = {"number": row.number, "digest": row.digest}
@@ -109,11 +109,11 @@ class Journal:
         with errors(), self._database.begin() as connection:
             return self.record(connection, **fields)
 
-    def page(self, asked: AuditFilter, limit: int) -> list[AuditRow]:
+    def page(self, asked: AuditFilter, limit: int) -> list[JournalRow]:
         """Returns rows, the newest first. Raises LedgerError."""
         with errors(), self._database.begin() as connection:
             found = connection.execute(_PAGE, {**asked._asdict(), "limit": limit}).all()
-        return [AuditRow(*row) for row in found]
+        return [JournalRow(*row) for row in found]
 
     def check(self) -> AuditCheck:
         """Reads the chain up to its last row of now. Returns its faults. Raises LedgerError."""
@@ -134,7 +134,7 @@ class Journal:
             faults.append("changed: the seal of the last row is wrong")
         return AuditCheck(count, tuple(faults))
 
-    def _faults(self, row: AuditRow, last: int, before: str) -> list[str]:
+    def _faults(self, row: JournalRow, last: int, before: str) -> list[str]:
         if row.number != last + 1:
             gone = f"{last + 1}" if row.number == last + 2 else f"{last + 1} to {row.number - 1}"
             return [f"removed: {gone}"]
@@ -142,17 +142,17 @@ class Journal:
             return [f"changed: {row.number}, or the digest of the row before it"]
         return []
 
-    def _forward(self, after: int) -> Sequence[AuditRow]:
+    def _forward(self, after: int) -> Sequence[JournalRow]:
         with errors(), self._database.begin() as connection:
             found = connection.execute(_FORWARD, {"after": after, "limit": _READ}).all()
-        return [AuditRow(*row) for row in found]
+        return [JournalRow(*row) for row in found]
 
     def _head(self, connection: Connection, locked: bool = False) -> tuple[int, str, str]:
         statement = _LOCKED_HEAD if locked and self._database.is_postgres else _HEAD
         row = connection.execute(statement).one()
         return row.number, row.digest, row.seal
 
-    def _digest(self, row: AuditRow, before: str) -> str:
+    def _digest(self, row: JournalRow, before: str) -> str:
         return self._signed(msgspec.json.encode([before, *row[:-1]]))
 
     def _seal(self, number: int, digest: str) -> str:

@@ -17,7 +17,7 @@ from admin.access import ANY_LANE, Role
 from admin.audit.journal import Journal
 from admin.oidc.id_token import OidcRefused
 from admin.oidc.settings import OidcSettings
-from admin.people.users import NAME, User, UserRefused, Users, UserState, written
+from admin.people.users import NAME, ConsoleUser, UserRefused, Users, UserState, written
 
 BY: Final = "oidc"
 """Name in the audit of changes that a sign-in makes."""
@@ -32,7 +32,7 @@ class OidcMembers:
         self._users = users
         self._journal = journal
 
-    def user_of(self, connection: Connection, claims: dict[str, Any], address: str) -> User:
+    def user_of(self, connection: Connection, claims: dict[str, Any], address: str) -> ConsoleUser:
         """Returns the active user of checked claims. Raises OidcRefused."""
         subject = f"{self._settings.issuer} {claims['sub']}"
         roles = self._roles(claims)
@@ -64,7 +64,7 @@ class OidcMembers:
 
     def _bound(
         self, connection: Connection, claims: dict[str, Any], subject: str, address: str
-    ) -> User | None:
+    ) -> ConsoleUser | None:
         mail = _verified_mail(claims)
         found = self._users.named(connection, mail) if mail else None
         if found is None or found.password_hash or found.state != UserState.ACTIVE:
@@ -76,7 +76,7 @@ class OidcMembers:
 
     def _added(
         self, connection: Connection, claims: dict[str, Any], subject: str, address: str
-    ) -> User:
+    ) -> ConsoleUser:
         name = _verified_mail(claims)
         if not name:
             raise OidcRefused("login.oidc_mail", "no verified e-mail address")
@@ -92,10 +92,10 @@ class OidcMembers:
     def _with_roles(
         self,
         connection: Connection,
-        found: User,
+        found: ConsoleUser,
         roles: dict[Role, tuple[str, ...]],
         address: str,
-    ) -> User:
+    ) -> ConsoleUser:
         try:
             self._users.set_roles(connection, found.id, roles)
         except UserRefused as exc:

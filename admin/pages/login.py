@@ -11,7 +11,7 @@ from litestar.params import FromQuery
 from admin.access import for_everybody, for_signed_in
 from admin.parts import ConsoleParts
 from admin.people.passwords import fits
-from admin.people.users import User, UserState
+from admin.people.users import ConsoleUser, UserState
 from admin.web import cookies
 from admin.web.given import GivenForm, GivenParts, GivenView
 from admin.web.view import AnyRequest, Page, View, local_path
@@ -47,7 +47,7 @@ def login(view: GivenView, parts: GivenParts, form: GivenForm) -> Page:
     return signed_in(view, parts, user, wanted, "login.local")
 
 
-def signed_in(view: View, parts: ConsoleParts, user: User, wanted: str, action: str) -> Page:
+def signed_in(view: View, parts: ConsoleParts, user: ConsoleUser, wanted: str, action: str) -> Page:
     """Begins a session with its row in the audit. Returns the redirect that sets its cookie."""
     with errors(), parts.databases.primary.begin() as connection:
         token = parts.people.sessions.begin(connection, user.id, view.address)

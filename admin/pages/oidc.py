@@ -14,7 +14,7 @@ from admin.oidc.id_token import OidcRefused
 from admin.oidc.settings import CALLBACK
 from admin.pages.login import LONGEST_NEXT, form_page, signed_in
 from admin.parts import ConsoleParts, OidcParts
-from admin.people.users import User
+from admin.people.users import ConsoleUser
 from admin.web import cookies
 from admin.web.errors import Missing
 from admin.web.given import GivenParts, GivenView
@@ -82,7 +82,9 @@ def callback(
     return signed_in(view, parts, user, begun.next, "login.oidc")
 
 
-def _user(view: View, parts: ConsoleParts, oidc: OidcParts, claims: dict[str, object]) -> User:
+def _user(
+    view: View, parts: ConsoleParts, oidc: OidcParts, claims: dict[str, object]
+) -> ConsoleUser:
     with errors(), parts.databases.primary.begin() as connection:
         return oidc.members.user_of(connection, claims, view.address)
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from admin.access import Person, Role, needs
 from admin.parts import ConsoleParts
 from admin.people.passwords import problem_of
-from admin.people.users import User, UserState, lanes_of, written
+from admin.people.users import ConsoleUser, UserState, lanes_of, written
 from admin.web.errors import Missing
 from admin.web.forms import SentForm, WrongForm
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
@@ -63,7 +63,7 @@ def roles(
     """Replaces a user's roles. Raises WrongForm, UserRefused, Missing."""
     wanted = _roles(form)
 
-    def change(connection: Connection, found: User) -> str:
+    def change(connection: Connection, found: ConsoleUser) -> str:
         parts.people.users.set_roles(connection, found.id, wanted)
         return written(wanted)
 
@@ -78,7 +78,7 @@ def state(
     """Disables or enables a user. Raises WrongForm, UserRefused, Missing."""
     active = form.text("state") == UserState.ACTIVE
 
-    def change(connection: Connection, found: User) -> str:
+    def change(connection: Connection, found: ConsoleUser) -> str:
         wanted = UserState.ACTIVE if active else UserState.DISABLED
         parts.people.users.set_state(connection, found.id, wanted)
         return ""
@@ -89,7 +89,7 @@ def state(
 
 
 @contextmanager
-def _found(parts: ConsoleParts, user: int) -> Iterator[tuple[Connection, User]]:
+def _found(parts: ConsoleParts, user: int) -> Iterator[tuple[Connection, ConsoleUser]]:
     with errors(), parts.databases.primary.begin() as connection:
         found = parts.people.users.numbered(connection, user)
         if found is None:
@@ -104,7 +104,7 @@ def _changed(
     form: SentForm,
     user: int,
     action: str,
-    change: Callable[[Connection, User], str],
+    change: Callable[[Connection, ConsoleUser], str],
 ) -> None:
     """Changes a user, with its row in the audit; `change` returns what the row says before the reason."""
     reason = form.reason()

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, bindparam, text
 
 from admin.access import Person, Role
-from admin.people.users import User, UserState
+from admin.people.users import ConsoleUser, UserState
 from backends.sql.database import Database
 from idempotency.error_mapping import errors
 from idempotency.transactions import Clock
@@ -121,7 +121,7 @@ def _person(rows: object) -> Person:
         for row in rows  # type: ignore[attr-defined]
         if row.role
     }
-    user = User(
+    user = ConsoleUser(
         *(first.id, first.name, first.password_hash, first.oidc_subject, first.state),
         *(first.language, first.theme, first.created_at, roles),
     )

@@ -63,7 +63,7 @@ class UserRefused(Exception):
     """A change of people that is refused; the text is the key of a sentence."""
 
 
-class User(msgspec.Struct, frozen=True):
+class ConsoleUser(msgspec.Struct, frozen=True):
     """One user. Holds the hash of a password: not for pages."""
 
     id: int
@@ -117,23 +117,23 @@ class Users:
         self._database = database
         self._clock = clock
 
-    def named(self, connection: Connection, name: str) -> User | None:
+    def named(self, connection: Connection, name: str) -> ConsoleUser | None:
         """Returns the user of that name; None without one."""
         return self._one(connection, _BY_NAME, name=name)
 
-    def numbered(self, connection: Connection, user: int) -> User | None:
+    def numbered(self, connection: Connection, user: int) -> ConsoleUser | None:
         """Returns the user of that number; None without one."""
         return self._one(connection, _BY_ID, id=user)
 
-    def of_subject(self, connection: Connection, subject: str) -> User | None:
+    def of_subject(self, connection: Connection, subject: str) -> ConsoleUser | None:
         """Returns the user of an OIDC provider's subject; None without one."""
         return self._one(connection, _BY_SUBJECT, subject=subject)
 
-    def page(self, after: str = "", limit: int = 100) -> list[User]:
+    def page(self, after: str = "", limit: int = 100) -> list[ConsoleUser]:
         """Returns users by name, those behind `after`. Raises LedgerError."""
         with errors(), self._database.begin() as connection:
             rows = connection.execute(_ALL, {"after": after, "limit": limit}).mappings().all()
-            return [User(**row, roles=self._roles(connection, row["id"])) for row in rows]
+            return [ConsoleUser(**row, roles=self._roles(connection, row["id"])) for row in rows]
 
     def add(
         self, connection: Connection, name: str, *, by: str, password: str = "", subject: str = ""
@@ -195,11 +195,13 @@ class Users:
             return True
         return bool(connection.execute(_ADMINS, {"id": user}).scalar())
 
-    def _one(self, connection: Connection, statement: object, **asked: object) -> User | None:
+    def _one(
+        self, connection: Connection, statement: object, **asked: object
+    ) -> ConsoleUser | None:
         row = connection.execute(statement, asked).mappings().first()  # type: ignore[call-overload]
         if row is None:
             return None
-        return User(**row, roles=self._roles(connection, row["id"]))
+        return ConsoleUser(**row, roles=self._roles(connection, row["id"]))
 
     def _roles(self, connection: Connection, user: int) -> dict[Role, tuple[str, ...]]:
         rows: Sequence[tuple[int, str, str]] = [

@@ -17,7 +17,7 @@ class WrongCursor(Exception):
     """A cursor that this page did not make."""
 
 
-class Rows(NamedTuple, Generic[Row]):
+class PageRows(NamedTuple, Generic[Row]):
     """One page of a table."""
 
     rows: Sequence[Row]
@@ -25,10 +25,10 @@ class Rows(NamedTuple, Generic[Row]):
     """Cursor of the next page; empty: this is the last one."""
 
 
-def page_of(rows: Sequence[Row], limit: int, keys: Callable[[Row], Any]) -> Rows[Row]:
+def page_of(rows: Sequence[Row], limit: int, keys: Callable[[Row], Any]) -> PageRows[Row]:
     """Returns a page of rows that were read with `limit + 1`; `keys` are those of the order."""
     some = rows[:limit]
-    return Rows(some, cursor(keys(some[-1])) if len(rows) > limit else "")
+    return PageRows(some, cursor(keys(some[-1])) if len(rows) > limit else "")
 
 
 def cursor(keys: Any) -> str:

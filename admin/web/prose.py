@@ -11,7 +11,7 @@ _INLINE: Final = re.compile(
 )
 
 
-class Piece(NamedTuple):
+class ProsePiece(NamedTuple):
     """A piece of a paragraph."""
 
     kind: str
@@ -24,7 +24,7 @@ class Block(NamedTuple):
 
     kind: str
     """paragraph, list or code."""
-    lines: list[list[Piece]]
+    lines: list[list[ProsePiece]]
     """One for a paragraph; code has one piece a line."""
 
 
@@ -33,7 +33,7 @@ def blocks_of(section: str) -> Iterator[Block]:
     parts = re.split(r"```\w*\n(.*?)```", section, flags=re.DOTALL)
     for number, part in enumerate(parts):
         if number % 2:
-            yield Block("code", [[Piece("text", line)] for line in part.rstrip().split("\n")])
+            yield Block("code", [[ProsePiece("text", line)] for line in part.rstrip().split("\n")])
             continue
         for paragraph in filter(None, re.split(r"\n\s*\n", part.strip())):
             yield _prose(paragraph)
@@ -46,13 +46,13 @@ def _prose(paragraph: str) -> Block:
     return Block("paragraph", [list(_pieces(paragraph))])
 
 
-def _pieces(text: str) -> Iterator[Piece]:
+def _pieces(text: str) -> Iterator[ProsePiece]:
     text, place = " ".join(text.split()), 0
     for found in _INLINE.finditer(text):
         if found.start() > place:
-            yield Piece("text", text[place : found.start()])
+            yield ProsePiece("text", text[place : found.start()])
         kind = found.lastgroup or "text"
-        yield Piece("text" if kind == "link" else kind, found[kind].replace("`", ""))
+        yield ProsePiece("text" if kind == "link" else kind, found[kind].replace("`", ""))
         place = found.end()
     if place < len(text):
-        yield Piece("text", text[place:])
+        yield ProsePiece("text", text[place:])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from admin.parts import ConsoleParts
-    from admin.people.users import Roles, User
+    from admin.people.users import ConsoleUser, Roles
     from hongyan.demo.console import DemoOperator
 
 app = typer.Typer(name="console", help="The web console, its users and its audit.")
@@ -246,7 +246,7 @@ def list_(context: typer.Context, as_json: _JSON = False) -> None:
     from admin.people.users import written
 
     with _opened(context) as parts:
-        found: list[User] = []
+        found: list[ConsoleUser] = []
         while page := parts.people.users.page(found[-1].name if found else ""):
             found += page
     if as_json:
@@ -302,7 +302,7 @@ def _changing(parts: ConsoleParts) -> Iterator[Connection]:
         raise NotDone(texts_of("en")(str(exc)).rstrip(".")) from exc
 
 
-def _existing(parts: ConsoleParts, connection: Connection, name: str) -> User:
+def _existing(parts: ConsoleParts, connection: Connection, name: str) -> ConsoleUser:
     found = parts.people.users.named(connection, name)
     if found is None:
         raise NotDone(f"there is no user {name!r}: `hongyan console user list` shows all")

@@ -13,7 +13,7 @@ from litestar.testing import TestClient
 
 from admin.access import Role
 from admin.app import create_app
-from admin.audit.journal import AuditFilter, AuditRow
+from admin.audit.journal import AuditFilter, JournalRow
 from admin.pages.fleet.accounts import account_row
 from admin.pages.fleet.lanes import is_late
 from admin.pages.fleet.runbook import section
@@ -86,7 +86,7 @@ def beat(
     assert parts.ledger.heartbeat(lease, "RUNNING", text) is not None
 
 
-def audit(parts: ConsoleParts, action: str) -> list[AuditRow]:
+def audit(parts: ConsoleParts, action: str) -> list[JournalRow]:
     return list(parts.journal.page(AuditFilter(action=action), 10))
 
 
