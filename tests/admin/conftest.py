@@ -7,12 +7,14 @@ from typing import Any
 
 import httpx
 import pytest
+from argon2 import PasswordHasher
 from litestar import Litestar
 from litestar.testing import TestClient
 
 from admin.access import Role
 from admin.app import create_app
 from admin.parts import ConsoleParts, open_parts
+from admin.people import passwords
 from backends.settings import ConsoleSettings, DatabaseSettings, Settings
 from idempotency.sql_ledger import upgrade
 
@@ -57,6 +59,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if callspec and callspec.params.get("parts") == "postgres":
             item.fixturenames.append("services")  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.stack)
+
+
+@pytest.fixture(autouse=True)
+def _quick_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passwords of tests are hashed at the least cost; each hash names its own."""
+    quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    monkeypatch.setattr(passwords, "_HASHER", quick)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
