@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from deltalake import DeltaTable, QueryBuilder
 from psycopg import sql
 
+from idempotency.lost.runs import DUTY
 from message.vocabulary import trace_topic
 from tests.harness.books import Books
 from tests.harness.databases import connected, named
@@ -84,6 +85,7 @@ class _Day:
         for _ in range(count):
             with self._program.start(f"day-{self._name}", *_RUN, "--every", "1s") as driver:
                 driver.wait(self._luck.uniform(*_MOMENTS_S))
+            self._books.query("DELETE FROM duties WHERE name = %s", DUTY)  # as the lease's end does
 
     def finish(self) -> None:
         """Runs every job to its end; again while a killed driver still holds the duty."""
