@@ -68,7 +68,7 @@ Say = Callable[[str], None]
 
 
 class ConsoleLoad(msgspec.Struct, frozen=True):
-    """What is asked, and for how long."""
+    """The questions, and their time."""
 
     seconds: float = SECONDS
     every_s: float = EVERY_S

@@ -96,7 +96,7 @@ def _timed(ask: Callable[[random.Random], object], pick: random.Random) -> float
     began = time.perf_counter()
     try:
         ask(pick)
-    except Exception:
+    except Exception:  # a failure of any kind is counted as one
         return -max((time.perf_counter() - began) * 1_000, 1e-6)
     return (time.perf_counter() - began) * 1_000
 

@@ -80,7 +80,7 @@ class TemplateFollower:
             return
         try:
             found = self._versions.newer_than(self._seen)
-        except Exception as exc:
+        except Exception as exc:  # any error: the templates that are followed still hold
             if not self._away:
                 log.warning("templates_not_watched", cause=str(exc))
             self._away = True
@@ -96,7 +96,7 @@ class TemplateFollower:
         except TemplateFileError as exc:
             log.error("templates_refused", version=version.name, cause=str(exc), keeps=self.number)
             return
-        except Exception:
+        except Exception:  # a version that cannot be followed ends no process
             log.exception("templates_refused", version=version.name, keeps=self.number)
             return
         self.current, self.number = templates, version.number

@@ -40,7 +40,7 @@ def parked(parts: ConsoleParts, count: int = 1, lane: str = "sms.notice") -> lis
 
 
 def frozen(parts: ConsoleParts, job_id: str) -> ResendJob:
-    """What recovery does with a new job."""
+    """Recovery's part of a new job."""
     job = parts.ledger.resend_jobs().get(job_id)
     while job is not None and job.state is JobState.FREEZING:
         job = parts.ledger.job_freezing().page(job)

@@ -1,4 +1,4 @@
-"""What strangers try at each route: forged forms, injected SQL, redirects, cookies, hosts, bodies, paths.
+"""Attempts of strangers: forged forms, injected SQL, redirects, cookies, hosts, bodies, paths.
 
 Most cases are made from the routes of the application, so that a new page is tried, too.
 """

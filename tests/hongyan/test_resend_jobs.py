@@ -34,7 +34,7 @@ def ledger(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlLedger]
 
 
 def freeze(ledger: SqlLedger, job_id: str) -> None:
-    """What recovery does with a new job."""
+    """Recovery's part of a new job."""
     job = ledger.resend_jobs().get(job_id)
     assert job is not None
     while job.state is JobState.FREEZING:

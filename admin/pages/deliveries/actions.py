@@ -1,4 +1,4 @@
-"""What a person may do with one delivery. Each action has a reason and a row in the audit before it.
+"""Actions of a person on one delivery. Each action has a reason and a row in the audit before it.
 
 The form carries the state that the person saw. If the row is another one by now, nothing is done, and the
 person is told what it became.
