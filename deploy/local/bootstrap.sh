@@ -57,7 +57,7 @@ say "installing the locked dependencies"
 export UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT=$VENV UV_NO_PROGRESS=1
 # Compiled, so that no process compiles what it imports: also not where Python must not write bytecode.
 $VENV/bin/uv sync --quiet --frozen --compile-bytecode --python $VENV/bin/python \
-    --extra worker --extra receipts --extra recovery --extra console --extra simulator --extra otel --group dev --group foreign \
+    --extra worker --extra receipts --extra recovery --extra console --extra producer --extra lookback --extra mysql --extra simulator --extra otel --group dev --group foreign \
     ${WITH_SPARK:+--extra spark} \
     || die "the locked dependencies could not be installed; the lines above say why."
 say "fetching the console's scripts"

@@ -21,12 +21,15 @@ MODULES: Final = {
     "receipts": ("litestar", "uvicorn"),
     "recovery": ("celery", "kombu"),
     "console": ("argon2", "authlib", "joserfc", "litestar", "tomlkit", "uvicorn"),
+    "producer": ("cronsim", "litestar", "uvicorn"),
+    "lookback": ("grpc",),
+    "mysql": ("pymysql",),
     "simulator": ("aiosmtpd", "uvloop"),
     "otel": ("opentelemetry",),
-    "spark": ("deltalake", "pyspark"),
+    "spark": ("deltalake", "pyspark", "rbloom"),
 }
 """Modules that each extra of pyproject.toml brings, without those of `worker`."""
-_ON_WORKER: Final = ("receipts", "recovery", "console")
+_ON_WORKER: Final = ("receipts", "recovery", "console", "producer", "lookback")
 COMMANDS: Final = {
     "demo": ("worker", "simulator"),
     "dev": ("worker", "simulator"),

@@ -1,0 +1,1 @@
+"""Transactional messages on Kafka: prepare, commit, rollback, check-back, archive."""

@@ -1,0 +1,1 @@
+"""What lets notifications in: the gateway, the relay of outboxes, campaigns."""
