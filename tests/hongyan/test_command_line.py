@@ -120,7 +120,7 @@ def test_the_table_of_extras_is_that_of_the_project() -> None:
         brought = {
             owner.lower().replace("_", "-") for name in modules for owner in owners.get(name, ())
         }
-        of_others = {"h2", "httptools"} if extra == "simulator" else set()
+        of_others = {"simulator": {"h2", "httptools"}, "lookback": {"protobuf"}}.get(extra, set())
         if extra == "otel":  # several packages share the module
             brought = {owner for owner in brought if owner in names}
         assert brought - {"kombu"} == names - of_others, extra
