@@ -285,6 +285,8 @@ class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Time for which a lane has been paused by a person."""
     outcomes_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 60.0
     """Age of the oldest outcome event that is not published."""
+    lookback_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 60.0
+    """Age of the oldest committed message that look-back has not forwarded."""
 
 
 class OutcomeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -114,6 +114,11 @@ class SqlLedger:
             self.maintain()
         return self._workers.sweep()
 
+    @property
+    def clock(self) -> Clock:
+        """The reader of the database's time, for parts beside the ledger's own."""
+        return self._workers.clock
+
     def maintain(self) -> list[str]:
         """Makes the coming days' partitions. Returns the names made."""
         self._maintain_at = time.monotonic() + _MAINTAIN_S

@@ -75,6 +75,7 @@ class LookbackStore(LedgerPart):
         tokens: Callable[[], int] = new_token,
     ) -> None:
         super().__init__(database, clock)
+        self.database = database
         self._cipher = cipher
         self._terms = terms
         self._tokens = tokens

@@ -99,6 +99,11 @@ def record_key(biz_type: str, biz_id: str) -> bytes:
     return f"{biz_type}:{biz_id}".encode()
 
 
+def is_tx_id(text: str) -> bool:
+    """Returns whether the text has the form of a tx_id."""
+    return _TX_ID.fullmatch(text) is not None
+
+
 def created_ms(tx_id: str) -> int:
     """Returns the time in a tx_id, epoch milliseconds by the clock of its maker."""
     return int(tx_id[:_MS_BITS], 16)
