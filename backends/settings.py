@@ -16,6 +16,7 @@ import msgspec
 from backends.environment import CONFIG_VARIABLE
 from backends.literal_secrets import FileText as FileText
 from backends.literal_secrets import no_literal as no_literal
+from backends.lookback_settings import LookbackSettings
 from backends.problems import SettingsError as SettingsError
 from backends.settings_reader import SettingsReader
 
@@ -326,6 +327,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     recovery: RecoverySettings = RecoverySettings()
     resend: ResendSettings = ResendSettings()
     receipts: ReceiptsSettings = ReceiptsSettings()
+    lookback: LookbackSettings = LookbackSettings()
     console: ConsoleSettings = ConsoleSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     alerts: AlertSettings = AlertSettings()

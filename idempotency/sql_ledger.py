@@ -49,7 +49,7 @@ from idempotency.lookups import Queries
 from idempotency.lost.findings import LostFindings
 from idempotency.outcomes.lanes import AnnouncedLanes
 from idempotency.outcomes.outbox import OutcomeOutbox
-from idempotency.partitions import ensure_partitions
+from idempotency.partitions import LOOKBACK_TABLES, TABLES, ensure_partitions
 from idempotency.payload_cipher import PayloadCipher
 from idempotency.recalls import Recalls
 from idempotency.recovery.contract import RecoveryStore
@@ -269,7 +269,7 @@ def upgrade(
     with errors():
         before = schema.upgrade(database.url)
         online_indexes.build(database.url, tell)
-        ensure_partitions(database)
+        ensure_partitions(database, tables=(*TABLES, *LOOKBACK_TABLES))
         now = schema.current(database)
     database.close()
     return before, now
