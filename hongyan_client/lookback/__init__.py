@@ -1,5 +1,6 @@
 """Transactional messages, the business's side: docs/lookback-business.md.
 
+transactions       prepare, commit, rollback
 identity           the three names of a transaction
 barrier            the fenced check: one row in the business's database
 transaction_state  the answer of a check

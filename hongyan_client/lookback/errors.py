@@ -1,13 +1,17 @@
-"""Errors of the fenced check and of its endpoints. Each text is one sentence that says what to do.
+"""Errors of transactional messages. Each text is one sentence that says what to do.
 
 LookBackError
  ├─ TransactionFenced  the check decided before the business did: roll the business transaction back
- ├─ BadIdentity        a business type, business id or transaction id that cannot be used
+ ├─ BadIdentity        a name, or a message, that no record may carry
  ├─ NotSigned          a check's question without a valid signature
  └─ LookupFailed       the business's own function did not answer
+hongyan_client.errors.ClientError
+ └─ PrepareLate        Kafka did not acknowledge a prepare in time: do not begin the transaction
 """
 
 from __future__ import annotations
+
+from hongyan_client.errors import ClientError
 
 
 class LookBackError(Exception):
@@ -19,7 +23,7 @@ class TransactionFenced(LookBackError):
 
 
 class BadIdentity(LookBackError):
-    """A name that cannot be used; the text says why."""
+    """A name or a message that cannot be used; the text says why."""
 
 
 class NotSigned(LookBackError):
@@ -28,3 +32,7 @@ class NotSigned(LookBackError):
 
 class LookupFailed(LookBackError):
     """The business's function for a check raised an error: nothing is decided."""
+
+
+class PrepareLate(ClientError):
+    """The message may be in Kafka. Without a transaction its check says ROLLBACK."""
