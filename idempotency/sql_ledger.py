@@ -48,7 +48,7 @@ from idempotency.ledger import (
 from idempotency.lookups import Queries
 from idempotency.lost.findings import LostFindings
 from idempotency.outcomes.lanes import AnnouncedLanes
-from idempotency.outcomes.outbox import Outbox
+from idempotency.outcomes.outbox import OutcomeOutbox
 from idempotency.partitions import LOOKBACK_TABLES, TABLES, ensure_partitions
 from idempotency.payload_cipher import PayloadCipher
 from idempotency.recalls import Recalls
@@ -139,9 +139,9 @@ class SqlLedger:
             self.announced,
         )
 
-    def outbox(self) -> Outbox:
+    def outbox(self) -> OutcomeOutbox:
         """Returns the batches of outcome events that wait."""
-        return Outbox(self.database, self._workers.clock, self._sealer)
+        return OutcomeOutbox(self.database, self._workers.clock, self._sealer)
 
     def picks(self) -> Picks:
         """Returns selections of rows for a person, on this ledger's connections."""
