@@ -6,7 +6,7 @@ from tests.harness.databases import fresh_ledger
 from tests.idempotency.making import World
 from tests.lookback.making import Ground
 
-TABLES = ("lookback_transactions", "alerts")
+TABLES = ("lookback_transactions", "alerts", "duties")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
