@@ -16,6 +16,7 @@ import msgspec
 from backends.environment import CONFIG_VARIABLE
 from backends.literal_secrets import FileText as FileText
 from backends.literal_secrets import no_literal as no_literal
+from backends.lookback_settings import LookbackSettings
 from backends.problems import SettingsError as SettingsError
 from backends.settings_reader import SettingsReader
 
@@ -284,6 +285,8 @@ class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Time for which a lane has been paused by a person."""
     outcomes_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 60.0
     """Age of the oldest outcome event that is not published."""
+    lookback_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 60.0
+    """Age of the oldest committed message that look-back has not forwarded."""
 
 
 class OutcomeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -326,6 +329,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     recovery: RecoverySettings = RecoverySettings()
     resend: ResendSettings = ResendSettings()
     receipts: ReceiptsSettings = ReceiptsSettings()
+    lookback: LookbackSettings = LookbackSettings()
     console: ConsoleSettings = ConsoleSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     alerts: AlertSettings = AlertSettings()

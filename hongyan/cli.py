@@ -25,6 +25,7 @@ from hongyan.commands import (
     demo,
     dev,
     lanes,
+    lookback,
     lost,
     policy,
     recall,
@@ -92,6 +93,7 @@ for _command, _help, _line in _COMMANDS:
 app.add_typer(deliveries.app)
 app.add_typer(lanes.app)
 app.add_typer(lost.app)
+app.add_typer(lookback.app)
 app.add_typer(workers.app)
 app.add_typer(topics.app)
 app.add_typer(policy.app)
