@@ -3,8 +3,8 @@
     python -m benchmarks.ids [--ids 20000000] [--database-url URL] [--json]
 
 The bare loop under a lock makes one number a turn: shift, or, append. Both are measured in turns in one
-run. Then 8 processes issue all ids; each sets its database's clock back by 10 s in the middle of each of its
-lives, and ends two lives of three as after a kill. Equal ids are counted over all of them.
+run. Then 8 processes issue all ids. Each sets its database's clock back by 10 s in the middle of each of
+its lives, and ends two lives of three as after a kill. Equal ids are counted over all of them.
 """
 
 from __future__ import annotations
