@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, run, text in (
         ("status", _status, "Figures and problems. Exits 1 if something needs a person."),
         ("list", _list, "The records that wait, with masked receivers."),
-        ("drain", _drain, "Publish what no live process drains. Exits 1 if records are left."),
+        ("drain", _drain, "Publish what waits. Exits 1 if records are left."),
     ):
         one = commands.add_parser(
             name, help=text, description=text, epilog=EXAMPLES, formatter_class=form
@@ -128,8 +128,8 @@ def _drain(given: argparse.Namespace) -> int:
         print(json.dumps(result))
     else:
         print(f"published {result['published']}, left {result['left']}, parked {result['parked']}")
-        for text in result["remarks"]:
-            print(text, file=sys.stderr)
+        if result["error"]:
+            print(result["error"], file=sys.stderr)
     return PROBLEMS if result["left"] or result["parked"] else DONE
 
 

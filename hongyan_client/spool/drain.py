@@ -1,7 +1,6 @@
 """One pass over the spool: the head of each key goes to Kafka, and leaves once it is acknowledged.
 
 Only one record of a key is under way at a time: a later one cannot arrive before one that failed.
-Records of another live process stay: it may have earlier ones of the key in its buffer.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from hongyan_client.errors import ClientError
 from hongyan_client.records import Record
 from hongyan_client.spool.rows import SpooledRow
-from hongyan_client.spool.store import DrainOutcome, SpoolStore, StaleDrain
+from hongyan_client.spool.store import DrainOutcome, LineHead, SpoolStore, StaleDrain
 
 log = logging.getLogger("hongyan_client")
 
@@ -26,6 +25,7 @@ PUBLISH_S: Final = 2.0
 RETRY_S: Final = 30.0
 """Pause of a key whose record failed while others went."""
 _LOOK_S: Final = 0.2
+_GATHER_S: Final = 0.005
 _MOST_REMEMBERED: Final = 50_000
 DAMAGED: Final = "its bytes changed on disk"
 
@@ -35,15 +35,6 @@ class RecordPublisher(Protocol):
 
     def publish(self, record: Record, deadline_s: float) -> Future[Any]:
         """Returns the acknowledgement to come. Raises ClientError."""
-
-
-class DrainScope(NamedTuple):
-    """Records that this process may drain."""
-
-    may_drain: Callable[[str], bool]
-    """Takes a writer's name: its own, or one whose process has ended."""
-    under_way: Callable[[str, bytes], bool]
-    """Takes topic and key: whether the client has records of them on their way to Kafka."""
 
 
 class PassResult(NamedTuple):
@@ -63,16 +54,14 @@ class DrainPass:
         self,
         store: SpoolStore,
         publisher: RecordPublisher,
-        scope: DrainScope,
         now_ms: Callable[[], int],
     ) -> None:
         self._store = store
         self._publisher = publisher
-        self._scope = scope
         self._now_ms = now_ms
         self._after = b""
         """The line that was looked at last: passes go round."""
-        self._flying: dict[Future[Any], SpooledRow] = {}
+        self._flying: dict[Future[Any], LineHead] = {}
         self._retry_at: dict[bytes, float] = {}
         """Lines that failed while others went: not before this monotonic time."""
         self._unsettled = DrainOutcome()
@@ -98,28 +87,21 @@ class DrainPass:
 
     def _fill(self) -> str:
         """Publishes heads until AT_ONCE are under way. Returns the error that ended it, or nothing."""
-        for row in self._eligible(AT_ONCE - len(self._flying)):
-            try:
-                future = self._publisher.publish(row.record(), PUBLISH_S)
-            except ClientError as exc:
-                return str(exc)
-            self._flying[future] = row
-        return ""
-
-    def _eligible(self, room: int) -> list[SpooledRow]:
-        """Returns heads that may go now: from the last line on, once around."""
-        found: list[SpooledRow] = []
-        busy = {row.line for row in self._flying.values()}
-        began = self._after
-        for head in self._round(began):
-            if len(found) == room:
+        busy = {head.line for head in self._flying.values()}
+        for head in self._round(self._after):
+            if len(self._flying) == AT_ONCE:
                 break
             self._after = head.line
-            if head.line not in busy and self._may_go(head):
-                found.append(head)
-        return found
+            row = None if head.line in busy else self._row(head)
+            if row is None:
+                continue
+            try:
+                self._flying[self._publisher.publish(row.record(), PUBLISH_S)] = head
+            except ClientError as exc:
+                return str(exc)
+        return ""
 
-    def _round(self, began: bytes) -> Iterator[SpooledRow]:
+    def _round(self, began: bytes) -> Iterator[LineHead]:
         """Yields the head of each line once: those after `began`, then the others."""
         after = began
         while heads := self._store.heads(after, AT_ONCE):
@@ -133,32 +115,37 @@ class DrainPass:
                 yield head
             after = heads[-1].line
 
-    def _may_go(self, row: SpooledRow) -> bool:
+    def _row(self, head: LineHead) -> SpooledRow | None:
+        """Returns the record, read one by one: many large ones do not fit into memory. None if it may not
+        go now."""
+        if time.monotonic() < self._retry_at.get(head.line, 0.0):
+            return None
+        row = self._store.row(head.id)
+        if row is None or row.expires_at <= self._now_ms():
+            return None
         if not row.intact:
             self._unsettled = _with_parked(self._unsettled, row.id, DAMAGED)
-            return False
-        if time.monotonic() < self._retry_at.get(row.line, 0.0) or row.expires_at <= self._now_ms():
-            return False
-        if row.key is not None and self._scope.under_way(row.topic, row.key):
-            return False
-        return self._scope.may_drain(row.writer)
+            return None
+        return row
 
     def _collect(self, fence: int) -> PassResult:
         """Waits for acknowledgements, and settles those that came."""
-        done, _ = wait(self._flying, _LOOK_S, FIRST_COMPLETED)
+        done, others = wait(self._flying, _LOOK_S, FIRST_COMPLETED)
+        if done and others:  # acknowledgements come in groups, and each commit costs an fsync
+            done, _ = wait(self._flying, _GATHER_S)
         published: list[int] = []
         failed: dict[int, str] = {}
         parked: dict[int, str] = dict(self._unsettled.parked)
         for future in done:
-            row, error = self._flying.pop(future), future.exception()
+            head, error = self._flying.pop(future), future.exception()
             if error is None:
-                published.append(row.id)
-                self._retry_at.pop(row.line, None)
+                published.append(head.id)
+                self._retry_at.pop(head.line, None)
             elif getattr(error, "repeatable", True):
-                failed[row.id] = str(error)
-                self._retry_at[row.line] = time.monotonic() + RETRY_S
+                failed[head.id] = str(error)
+                self._retry_at[head.line] = time.monotonic() + RETRY_S
             else:
-                parked[row.id] = str(error)
+                parked[head.id] = str(error)
         self._unsettled = DrainOutcome(published, failed, parked)
         self._settle(fence)
         last = next(reversed([*failed.values(), *parked.values()]), "")

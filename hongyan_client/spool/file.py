@@ -43,12 +43,18 @@ class SpoolFile:
         self._inode = 0
 
     @contextmanager
-    def transaction(self, *, writes: bool = True) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Yields the connection for statements that only read. Raises SpoolError."""
+        with self._mutex, self._gate.shared(), self._errors():
+            yield self._current()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
         """Yields the connection in a transaction, which is on disk once the block has ended. Raises
         SpoolError."""
         with self._mutex, self._gate.shared(), self._errors():
             connection = self._current()
-            connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+            connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
                 connection.execute("COMMIT")

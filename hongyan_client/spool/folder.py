@@ -8,7 +8,6 @@ damaged-*.db   damaged files that were replaced
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,8 +33,7 @@ class SpoolFolder:
         self.file = path / "spool.db"
         self.max_bytes = max_bytes
         with self._errors():
-            self._writers = path / "writers"
-            self._writers.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.chmod(0o700)
             self.marker = Marker(path / "waiting")
             self.drain_lock = FileLock(path / "drain.lock")
@@ -61,35 +59,6 @@ class SpoolFolder:
         limits = (self.max_bytes, self.max_bytes, self.max_bytes + _RESERVE_BYTES)
         return SpoolStore(*(SpoolFile(self.file, one) for one in limits))
 
-    def register(self, name: str) -> FileLock:
-        """Returns the lock of a process that writes: it holds until the process ends."""
-        with self._errors():
-            path = self._writers / name
-            while True:
-                lock = FileLock(path)
-                # Another process that asks whether the name lives may hold it, or have removed it.
-                if lock.try_exclusive() and lock.is_at(path):
-                    return lock
-                lock.close()
-
-    def lives(self, name: str) -> bool:
-        """Whether the process of that name lives. Forgets the name of a dead one."""
-        path = self._writers / name
-        if not path.exists():
-            return False
-        lock = FileLock(path)
-        try:
-            if not lock.try_exclusive():
-                return True
-            path.unlink(missing_ok=True)
-            return False
-        finally:
-            lock.close()
-
-    def living(self) -> list[str]:
-        """Returns the names of the live processes that write."""
-        return sorted(one.name for one in self._writers.iterdir() if self.lives(one.name))
-
     def damaged_files(self) -> list[Path]:
         """Returns the damaged files that were replaced."""
         return sorted(self.path.glob("damaged-*.db"))
@@ -105,8 +74,3 @@ class SpoolFolder:
         except sqlite3.Error as exc:
             error = judged(exc, self.file, False)
             raise SpoolAway(str(error)) if isinstance(error, SpoolDamaged) else error from exc
-
-
-def writer_name() -> str:
-    """Returns a name that no other process has."""
-    return f"{os.getpid()}-{os.urandom(4).hex()}"

@@ -27,7 +27,6 @@ def status_of(folder: SpoolFolder, now_ms: int) -> dict[str, Any]:
         "bytes": counts.bytes,
         **{name: counts.counters.get(name, 0) for name in ("kept", "drained", "expired")},
         **{name: counts.counters.get(name, 0) for name in ("salvaged", "missing")},
-        "processes": folder.living(),
         "damaged_files": damaged,
         "problems": problems_of(counts, damaged),
     }
@@ -61,7 +60,6 @@ def row_line(row: SpooledRow) -> dict[str, Any]:
         "receivers": shown.receivers,
         "kept_at": _time(row.kept_at),
         "expires_at": _time(row.expires_at),
-        "process": row.writer,
         "attempts": row.attempts,
         "last_error": row.last_error,
     }

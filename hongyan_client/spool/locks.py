@@ -50,13 +50,6 @@ class FileLock:
             return False
         return True
 
-    def is_at(self, path: Path) -> bool:
-        """Whether the path still names the open file."""
-        try:
-            return os.path.samestat(os.fstat(self._file), path.stat())
-        except FileNotFoundError:
-            return False
-
     def release(self) -> None:
         """Gives the lock up."""
         fcntl.flock(self._file, fcntl.LOCK_UN)

@@ -1,4 +1,4 @@
-"""Drains a spool by hand: what no live process drains by itself."""
+"""Drains a spool by hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hongyan_client.publisher import Publisher
-from hongyan_client.spool.drain import DrainPass, DrainScope, PassResult
+from hongyan_client.spool.drain import DrainPass, PassResult
 from hongyan_client.spool.errors import SpoolBusy
 from hongyan_client.spool.folder import SpoolFolder
 from hongyan_client.spool.store import SpoolStore
@@ -37,7 +37,7 @@ def drained_by_hand(
     try:
         _take(folder, until)
         total = _passes(folder, store, publisher, until, with_parked)
-        return _report(folder, store, total)
+        return _report(store, total)
     finally:
         folder.drain_lock.release()
         publisher.close(1.0)
@@ -58,8 +58,7 @@ def _passes(
     fence = store.take_fence()
     if with_parked:
         store.unpark(fence)
-    scope = DrainScope(lambda writer: not folder.lives(writer), lambda _topic, _key: False)
-    drain = DrainPass(store, publisher, scope, lambda: time.time_ns() // 1_000_000)
+    drain = DrainPass(store, publisher, lambda: time.time_ns() // 1_000_000)
     total = PassResult()
     while time.monotonic() < until:
         one = drain.run(fence, min(_FILL_S, until - time.monotonic()), lambda: False)
@@ -70,14 +69,11 @@ def _passes(
     return total
 
 
-def _report(folder: SpoolFolder, store: SpoolStore, total: PassResult) -> dict[str, Any]:
-    counts, living = store.counts(), folder.living()
-    remarks = [total.error] if total.error else []
-    if counts.waiting and living:
-        remarks.append(f"live processes drain records of their own: {', '.join(living)}")
+def _report(store: SpoolStore, total: PassResult) -> dict[str, Any]:
+    counts = store.counts()
     return {
         "published": total.published,
         "left": counts.waiting,
         "parked": counts.parked,
-        "remarks": remarks,
+        "error": total.error,
     }

@@ -23,8 +23,6 @@ class SpooledRow(NamedTuple):
 
     id: int
     line: bytes
-    place: int
-    writer: str
     topic: str
     key: bytes | None
     value: bytes

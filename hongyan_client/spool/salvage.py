@@ -29,7 +29,7 @@ _SIZE_AT: Final = 28
 """Place of the file's size, in pages, in the first page."""
 _FREELIST_AT: Final = 32
 _BATCH: Final = 500
-_INSERT: Final = f"INSERT OR IGNORE INTO records ({COLUMNS}) VALUES ({', '.join('?' * 14)})"  # noqa: S608 - ours
+_INSERT: Final = f"INSERT OR IGNORE INTO records ({COLUMNS}) VALUES ({', '.join('?' * 12)})"  # noqa: S608 - ours
 
 
 class Salvage(NamedTuple):

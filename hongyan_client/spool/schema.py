@@ -6,13 +6,11 @@ from typing import Final
 
 VERSION: Final = 1
 STATEMENTS: Final = (
-    # `line` is the same for all records of a topic and key. In a line, `place` then `id` is the order.
+    # `line` is the same for all records of a topic and key; `id` is their order.
     # `parked`: 0 waits, 1 does not go by itself.
     """CREATE TABLE records (
         id         INTEGER PRIMARY KEY AUTOINCREMENT,
         line       BLOB    NOT NULL,
-        place      INTEGER NOT NULL,
-        writer     TEXT    NOT NULL,
         topic      TEXT    NOT NULL,
         key        BLOB,
         value      BLOB    NOT NULL,
@@ -24,7 +22,7 @@ STATEMENTS: Final = (
         attempts   INTEGER NOT NULL DEFAULT 0,
         last_error TEXT    NOT NULL DEFAULT ''
     )""",
-    "CREATE INDEX records_line ON records (line, place, id) WHERE parked = 0",
+    "CREATE INDEX records_line ON records (line, id) WHERE parked = 0",
     "CREATE INDEX records_expiry ON records (expires_at)",
     # Records that left without reaching Kafka, without their contents.
     """CREATE TABLE ended (
@@ -42,7 +40,7 @@ STATEMENTS: Final = (
     f"PRAGMA user_version = {VERSION}",
 )
 COLUMNS: Final = (
-    "id, line, place, writer, topic, key, value, headers, kept_at, expires_at, checksum, parked, "
+    "id, line, topic, key, value, headers, kept_at, expires_at, checksum, parked, "
     "attempts, last_error"
 )
 """The columns of records, in the order of `rows.SpooledRow`."""

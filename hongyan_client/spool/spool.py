@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 from hongyan_client.errors import ClientClosed
 from hongyan_client.records import Record
 from hongyan_client.spool.commits import SharedCommit
-from hongyan_client.spool.drain import DrainPass, DrainScope, PassResult, RecordPublisher
+from hongyan_client.spool.drain import DrainPass, PassResult, RecordPublisher
 from hongyan_client.spool.errors import SpoolDamaged, SpoolError
-from hongyan_client.spool.folder import DEFAULT_MAX_BYTES, SpoolFolder, writer_name
+from hongyan_client.spool.folder import DEFAULT_MAX_BYTES, SpoolFolder
 from hongyan_client.spool.salvage import Salvage
 from hongyan_client.spool.store import KeptRecord, SpoolCounts, StaleDrain
 
@@ -65,21 +65,16 @@ class Spool:
         publisher: RecordPublisher,
         *,
         max_bytes: int = DEFAULT_MAX_BYTES,
-        under_way: Callable[[str, bytes], bool] = lambda _topic, _key: False,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """Opens the folder, or makes it. `under_way` tells whether records of a topic and key that did
-        not come through the spool are unacknowledged: the key then waits. Raises SpoolAway."""
+        """Opens the folder, or makes it. Raises SpoolAway."""
         self._folder = SpoolFolder(Path(folder), max_bytes)
         self._now_ms = now_ms
         self.salvage: Salvage | None = self._folder.prepare(now_ms())
         """What was read of a damaged file, when this process opened it or later. Written by `_replace`."""
         self._store = self._folder.store()
-        self._name = writer_name()
-        self._lock = self._folder.register(self._name)
         self._commits = SharedCommit(self._put)
-        scope = DrainScope(self._may_drain, under_way)
-        self._pass = DrainPass(self._store, publisher, scope, now_ms)  # of the thread
+        self._pass = DrainPass(self._store, publisher, now_ms)  # of the thread
         self.missing = 0
         """Records of earlier processes that the file has no trace of. Written by `_check_marker`."""
         self._full = 0  # written by `keep` of any thread; a race loses a count
@@ -91,17 +86,15 @@ class Spool:
         self._thread.start()
         _spools.add(self)
 
-    def keep(self, record: Record, expires_at_ms: int, place: int | None = None) -> None:
-        """Returns once the record is on disk. `place`: position among the waiting records of its key, as
-        the microseconds of the send; None: the last. Raises SpoolFull, SpoolDamaged, SpoolAway: then the
-        record is not in the spool."""
-        self._check_open()
-        try:
-            self._commits.keep(KeptRecord(record, expires_at_ms, self._name, place))
-        except SpoolError as exc:
-            self._refused(exc)
-            raise
-        self._wake.set()
+    def keep(self, record: Record, expires_at_ms: int) -> None:
+        """Returns once the record is on disk. Raises SpoolFull, SpoolDamaged, SpoolAway: then the record
+        is not in the spool."""
+        self._kept(lambda: self._commits.keep(KeptRecord(record, expires_at_ms)))
+
+    def keep_all(self, records: Sequence[tuple[Record, int]]) -> None:
+        """Keeps records with their ends by one commit, in this order. Raises as `keep`: then none of them
+        is in the spool."""
+        self._kept(lambda: self._put([KeptRecord(*one) for one in records]))
 
     def holds(self, topic: str, key: bytes | None) -> bool:
         """Whether a record of this topic and key waits here, from whatever process."""
@@ -138,23 +131,28 @@ class Spool:
         self._stopping.set()
         self._wake.set()
         self._thread.join(timeout_s)
-        self._lock.close()
         if not self._thread.is_alive():
             self._store.close()
 
     def forget_after_fork(self) -> None:
         """Refuses records in a forked child, and closes the child's copies of the locks."""
         self._forked = True
-        self._lock.close()
         self._folder.drain_lock.close()
 
-    def _check_open(self) -> None:
+    def _kept(self, keep: Callable[[], None]) -> None:
+        """Keeps, then wakes the thread."""
         if self._forked:
             raise ClientClosed(
                 "the process was forked after the spool was opened; open one in the child"
             )
         if self._stopping.is_set():
             raise ClientClosed("the spool is closed; open another one")
+        try:
+            keep()
+        except SpoolError as exc:
+            self._refused(exc)
+            raise
+        self._wake.set()
 
     def _put(self, kept: Sequence[KeptRecord]) -> None:
         self._store.keep(kept, self._folder.marker, self._now_ms())
@@ -194,9 +192,6 @@ class Spool:
         self.salvage = salvage
         self._folder.marker.last_id = 0
         self._store.count("salvaged")
-
-    def _may_drain(self, writer: str) -> bool:
-        return writer == self._name or not self._folder.lives(writer)
 
     def _run(self) -> None:
         pause = 0.0

@@ -25,24 +25,18 @@ EXPIRED: Final = "expired"
 _EXPIRE_AT_ONCE: Final = 500
 _ROWS: Final = f"SELECT {COLUMNS} FROM records"  # noqa: S608 - ours
 _KEEP: Final = """
-INSERT INTO records (line, place, writer, topic, key, value, headers, kept_at, expires_at, checksum)
-VALUES (:line,
-        coalesce(:place, max(:now_us, coalesce((SELECT max(place) FROM records
-                                                 WHERE line = :line AND parked = 0), 0) + 1)),
-        :writer, :topic, :key, :value, :headers, :now, :expires_at, :checksum)"""
+INSERT INTO records (line, topic, key, value, headers, kept_at, expires_at, checksum)
+VALUES (:line, :topic, :key, :value, :headers, :now, :expires_at, :checksum)"""
 # The next lines after one, by skips along the index, each with its first record.
-_HEADS: Final = f"""
+_HEADS: Final = """
 WITH RECURSIVE lines (line) AS (
     SELECT min(line) FROM records WHERE parked = 0 AND line > :after
     UNION ALL
     SELECT (SELECT min(line) FROM records WHERE parked = 0 AND line > lines.line) FROM lines
      WHERE lines.line IS NOT NULL LIMIT :count
 )
-SELECT {COLUMNS} FROM records
- WHERE id IN (SELECT (SELECT id FROM records AS r WHERE r.parked = 0 AND r.line = lines.line
-                       ORDER BY r.place, r.id LIMIT 1)
-                FROM lines WHERE line IS NOT NULL)
- ORDER BY line"""  # noqa: S608 - ours
+SELECT line, (SELECT min(id) FROM records AS r WHERE r.parked = 0 AND r.line = lines.line)
+  FROM lines WHERE line IS NOT NULL"""
 _COUNT: Final = """
 INSERT INTO counters (name, value) VALUES (?, ?)
 ON CONFLICT (name) DO UPDATE SET value = value + excluded.value"""
@@ -55,12 +49,17 @@ DELETE FROM ended WHERE id <= (SELECT id FROM ended ORDER BY id DESC LIMIT 1 OFF
 
 
 class KeptRecord(NamedTuple):
-    """A record to keep. `place`: its position among the records of its key; None: after all that wait."""
+    """A record to keep, and its end in epoch milliseconds."""
 
     record: Record
     expires_at: int
-    writer: str
-    place: int | None = None
+
+
+class LineHead(NamedTuple):
+    """The first record of a line."""
+
+    line: bytes
+    id: int
 
 
 class DrainOutcome(NamedTuple):
@@ -106,12 +105,12 @@ class SpoolStore:
     def holds(self, topic: str, key: bytes) -> bool:
         """Whether a record of this topic and key waits."""
         query = "SELECT 1 FROM records WHERE parked = 0 AND line = ? LIMIT 1"
-        with self._reader.transaction(writes=False) as connection:
+        with self._reader.reading() as connection:
             return connection.execute(query, (line_of(topic, key),)).fetchone() is not None
 
     def counts(self) -> SpoolCounts:
         """Returns the figures."""
-        with self._reader.transaction(writes=False) as connection:
+        with self._reader.reading() as connection:
             query = "SELECT count(*) FILTER (WHERE parked = 0), count(*) FILTER (WHERE parked = 1)"
             query += ", min(kept_at) FROM records"
             waiting, parked, oldest = connection.execute(query).fetchone()
@@ -122,20 +121,20 @@ class SpoolStore:
 
     def rows(self, limit: int) -> list[SpooledRow]:
         """Returns the first records, in the order of their arrival."""
-        with self._reader.transaction(writes=False) as connection:
+        with self._reader.reading() as connection:
             found = connection.execute(f"{_ROWS} ORDER BY id LIMIT ?", (limit,))
             return [SpooledRow(*row) for row in found]
 
     def ended(self, limit: int) -> list[tuple[Any, ...]]:
         """Returns the last records that left without reaching Kafka: the columns of the table ended."""
-        with self._reader.transaction(writes=False) as connection:
+        with self._reader.reading() as connection:
             query = "SELECT * FROM ended ORDER BY ended_at DESC, id DESC LIMIT ?"
             return connection.execute(query, (limit,)).fetchall()
 
     def has_work(self, now_ms: int) -> bool:
         """Whether a record may go, or is past its time."""
         query = "SELECT EXISTS (SELECT 1 FROM records WHERE parked = 0 OR expires_at <= ?)"
-        with self._reader.transaction(writes=False) as connection:
+        with self._reader.reading() as connection:
             return bool(connection.execute(query, (now_ms,)).fetchone()[0])
 
     def take_fence(self) -> int:
@@ -144,11 +143,17 @@ class SpoolStore:
             connection.execute(_COUNT, ("fence", 1))
             return _fence(connection)
 
-    def heads(self, after: bytes, count: int) -> list[SpooledRow]:
-        """Returns the first record of each of the next lines after `after`."""
-        with self._drainer.transaction(writes=False) as connection:
+    def heads(self, after: bytes, count: int) -> list[LineHead]:
+        """Returns the first record of each of the next lines after `after`, without its contents."""
+        with self._drainer.reading() as connection:
             found = connection.execute(_HEADS, {"after": after, "count": count})
-            return [SpooledRow(*row) for row in found]
+            return [LineHead(*row) for row in found]
+
+    def row(self, record_id: int) -> SpooledRow | None:
+        """Returns one record; None if it is gone."""
+        with self._drainer.reading() as connection:
+            found = connection.execute(f"{_ROWS} WHERE id = ?", (record_id,)).fetchone()
+            return SpooledRow(*found) if found else None
 
     def settle(self, fence: int, outcome: DrainOutcome) -> None:
         """Removes published records, and notes the errors of others. Raises StaleDrain."""
@@ -219,9 +224,6 @@ def _values(kept: KeptRecord, now_ms: int) -> dict[str, Any]:
     record, headers = kept.record, packed_headers(kept.record)
     return {
         "line": line_of(record.topic, record.key),
-        "place": kept.place,
-        "now_us": now_ms * 1_000,
-        "writer": kept.writer,
         "topic": record.topic,
         "key": record.key,
         "value": record.value,

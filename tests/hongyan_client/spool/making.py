@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hongyan_client.errors import BufferFull, InDoubt, NotDelivered
 from hongyan_client.records import Acknowledged, Record
-from hongyan_client.spool.drain import DrainPass, DrainScope
+from hongyan_client.spool.drain import DrainPass
 from hongyan_client.spool.folder import SpoolFolder
 from hongyan_client.spool.store import SpoolStore
 from message.envelope import Notification, encode
@@ -103,12 +103,7 @@ class Bench:
         self.folder = SpoolFolder(folder, max_bytes)
         self.salvage = self.folder.prepare(self.now)
         self.store: SpoolStore = self.folder.store()
-        self.blocked: set[str] = set()
-        self.under_way: set[bytes] = set()
-        scope = DrainScope(
-            lambda name: name not in self.blocked, lambda _topic, key: key in self.under_way
-        )
-        self.drain_pass = DrainPass(self.store, kafka, scope, lambda: self.now)
+        self.drain_pass = DrainPass(self.store, kafka, lambda: self.now)
 
     def drain(self) -> int:
         """Returns how many records were published."""

@@ -19,7 +19,7 @@ COUNT = 400
 def filled(folder: Path) -> Path:
     """A spool of COUNT records in its file alone, closed."""
     bench = Bench(folder, FakeKafka())
-    kept = [KeptRecord(record(n, str(n % 7), padding=200), NEVER, "gone") for n in range(COUNT)]
+    kept = [KeptRecord(record(n, str(n % 7), padding=200), NEVER) for n in range(COUNT)]
     bench.store.keep(kept, bench.folder.marker, bench.now)
     bench.close()
     connection = sqlite3.connect(bench.folder.file)
@@ -113,12 +113,12 @@ def test_records_that_went_missing_with_a_cut_wal_are_counted(tmp_path: Path) ->
     kafka = FakeKafka()
     kafka.away = True
     bench = Bench(folder, kafka)
-    bench.store.keep([KeptRecord(record(1), NEVER, "gone")], bench.folder.marker, bench.now)
+    bench.store.keep([KeptRecord(record(1), NEVER)], bench.folder.marker, bench.now)
     connection = sqlite3.connect(bench.folder.file)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     copy = bench.folder.file.read_bytes()
     for number in range(2, 6):
-        kept = [KeptRecord(record(number), NEVER, "gone")]
+        kept = [KeptRecord(record(number), NEVER)]
         bench.store.keep(kept, bench.folder.marker, bench.now)
     connection.close()
     bench.close()

@@ -19,11 +19,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bench.close()
 
 
-def keep(
-    bench: Bench, number: int, key: str | None = "a", expires_at: int = NEVER, **more: object
-) -> None:
-    kept = KeptRecord(record(number, key), expires_at, "me", **more)  # type: ignore[arg-type]
-    bench.store.keep([kept], bench.folder.marker, bench.now)
+def keep(bench: Bench, number: int, key: str | None = "a") -> None:
+    bench.store.keep([KeptRecord(record(number, key), NEVER)], bench.folder.marker, bench.now)
 
 
 def test_records_of_a_key_go_in_order_and_leave(bench: Bench) -> None:
@@ -81,7 +78,7 @@ def test_a_lost_answer_repeats_the_same_record(bench: Bench) -> None:
 def test_one_missing_topic_holds_no_other_up(bench: Bench) -> None:
     bench.kafka.missing = {"gone"}
     for number in range(700):
-        kept = KeptRecord(record(number, str(number), "gone"), NEVER, "me")
+        kept = KeptRecord(record(number, str(number), "gone"), NEVER)
         bench.store.keep([kept], bench.folder.marker, bench.now)
     for number in range(30):
         keep(bench, number)
@@ -106,7 +103,7 @@ def test_a_record_that_no_try_can_deliver_is_parked_and_its_key_goes_on(bench: B
 
 
 def test_an_expired_record_leaves_with_its_reason_and_stays_listed(bench: Bench) -> None:
-    kept = KeptRecord(envelope("order-1", "+8613800000001", bench.now), bench.now + 1_000, "me")
+    kept = KeptRecord(envelope("order-1", "+8613800000001", bench.now), bench.now + 1_000)
     bench.store.keep([kept], bench.folder.marker, bench.now)
     keep(bench, 2)
     bench.now += 1_000
@@ -115,35 +112,6 @@ def test_an_expired_record_leaves_with_its_reason_and_stays_listed(bench: Bench)
     assert (topic, message_id, reason) == (TOPIC, "order-1", "expired")
     assert receivers == "+86138***0001"
     assert bench.store.counts().counters["expired"] == 1
-
-
-def test_a_place_puts_a_record_before_later_ones_of_its_key(bench: Bench) -> None:
-    sent = bench.now * 1_000
-    keep(bench, 2)
-    keep(bench, 3)
-    keep(bench, 1, place=sent - 5)  # it was in the client's buffer, and failed last
-    bench.drain()
-    assert bench.kafka.numbers() == [1, 2, 3]
-
-
-def test_a_key_waits_for_records_that_are_under_way_past_the_spool(bench: Bench) -> None:
-    keep(bench, 1)
-    keep(bench, 2, "b")
-    bench.under_way = {b"a"}
-    assert bench.drain() == 1
-    bench.under_way = set()
-    assert bench.drain() == 1
-
-
-def test_records_of_another_live_process_stay_and_those_behind_them(bench: Bench) -> None:
-    theirs = KeptRecord(record(1), NEVER, "other")
-    bench.store.keep([theirs], bench.folder.marker, bench.now)
-    keep(bench, 2)
-    bench.blocked = {"other"}
-    assert bench.drain() == 0
-    bench.blocked = set()  # it has ended
-    assert bench.drain() == 2
-    assert bench.kafka.numbers() == [1, 2]
 
 
 def test_a_drain_that_was_overtaken_writes_nothing(bench: Bench) -> None:

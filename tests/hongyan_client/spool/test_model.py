@@ -38,7 +38,7 @@ class SpoolUnderAttack(RuleBasedStateMachine):
             self.number += 1
             self.ends_at[self.number] = NEVER if ttl is None else self.bench.now + ttl
             self.kept[key].append(self.number)
-            batch.append(KeptRecord(record(self.number, key), self.ends_at[self.number], "me"))
+            batch.append(KeptRecord(record(self.number, key), self.ends_at[self.number]))
         self.bench.store.keep(batch, self.bench.folder.marker, self.bench.now)
 
     @rule()
