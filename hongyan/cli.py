@@ -24,6 +24,7 @@ from hongyan.commands import (
     deliveries,
     demo,
     dev,
+    ids,
     lanes,
     lookback,
     lost,
@@ -104,6 +105,7 @@ app.add_typer(alerts.app)
 app.add_typer(db.app)
 app.add_typer(bench.app)
 app.add_typer(config.app)
+app.add_typer(ids.app)
 app.add_typer(console.app)
 app.add_typer(spark.app)
 app.command("completion", help=completion.HELP, short_help="Completion for your shell.")(

@@ -60,6 +60,7 @@ _EXPECTED = (
     ("backends.sql.errors", "SqlNoSchema", PROBLEMS, "{}: run `hongyan db upgrade`"),
     ("backends.sql.errors", "SqlError", PROBLEMS, "the database does not answer: {}"),
     ("idempotency.ledger", "LedgerError", PROBLEMS, "{}"),
+    ("producer.ids.errors", "IdTrouble", PROBLEMS, "{}"),
     ("spark_jobs.errors", "SparkTrouble", PROBLEMS, "{}"),
     ("hongyan.spark.jars", "NoJars", PROBLEMS, "{}"),
     ("idempotency.lost.runs", "RunOvertaken", PROBLEMS, "{}"),
