@@ -12,7 +12,8 @@ WORKER: Final = "worker"
 RECOVERY: Final = "recovery"
 RECEIPTS: Final = "receipts"
 LOOKBACK: Final = "lookback"
-PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, LOOKBACK)
+CAMPAIGNS: Final = "campaigns"
+PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, LOOKBACK, CAMPAIGNS)
 
 
 class MetricType(StrEnum):
