@@ -221,7 +221,9 @@ class ClusterInspection:
         self, resources: Sequence[Any], acls: Mapping[str, str]
     ) -> dict[str, tuple[dict[str, ConfigValue], str]]:
         found: dict[str, tuple[dict[str, ConfigValue], str]] = {}
-        for resource in resources:  # a request for several brokers is refused: each answers for itself
+        for (
+            resource
+        ) in resources:  # a request for several brokers is refused: each answers for itself
             found[resource.name] = ({}, "")
         futures: dict[str, Future[Any]] = {}
         topics = [one for one in resources if one.restype is ResourceType.TOPIC]
@@ -254,9 +256,7 @@ class ClusterInspection:
         if (error := _error_of(asked[state.id])) is not None:
             return msgspec.structs.replace(state, refusal=_refusal(error, acl))
         found = asked[state.id].result()
-        members = [
-            MemberState(one.client_id, one.group_instance_id or "") for one in found.members
-        ]
+        members = [MemberState(one.client_id, one.group_instance_id or "") for one in found.members]
         return msgspec.structs.replace(
             state, assignor=found.partition_assignor or "", members=members
         )

@@ -269,8 +269,10 @@ def _too_few(plan: TopicPlan, partitions: int) -> list[str]:
         return []
     remedy = f"kafka-topics.sh --alter --topic {plan.name} --partitions {plan.partitions}"
     return [
-        f"{partitions} partitions, {plan.partitions} asked for: add them with {remedy} while the lane is"
-        " empty, since keys move to other partitions"
+        (
+            f"{partitions} partitions, {plan.partitions} asked for: add them with {remedy} while the lane "
+            "is empty, since keys move to other partitions"
+        )
     ]
 
 
