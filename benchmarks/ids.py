@@ -1,5 +1,6 @@
 """Snowflake ids: how fast one process makes them beside a bare loop, and 8 processes with clocks set back.
 
+    hongyan bench ids
     python -m benchmarks.ids [--ids 20000000] [--database-url URL] [--json]
 
 The bare loop under a lock makes one number a turn: shift, or, append. Both are measured in turns in one
@@ -18,6 +19,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from heapq import merge
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -112,12 +114,13 @@ def _equal(url: str, count: int) -> tuple[int, int]:
 
 
 def _doubles(files: Iterable[Path]) -> tuple[int, int]:
-    everything = array("q")
+    parts = []
     for file in files:
-        everything.frombytes(file.read_bytes())
-    ordered = sorted(everything)
-    equal = sum(one == other for one, other in pairwise(ordered))
-    return equal, len(ordered)
+        part = array("q")
+        part.frombytes(file.read_bytes())
+        parts.append(array("q", sorted(part)))
+    equal = sum(one == other for one, other in pairwise(merge(*parts)))
+    return equal, sum(map(len, parts))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
