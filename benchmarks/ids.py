@@ -46,7 +46,7 @@ def measure(url: str, count: int) -> dict[str, Any]:
     upgrade(settings)
     medians, ratio = _rates(url)
     equal, issued = _equal(url, count)
-    rate = medians["batches"]["per_second"]
+    rate = medians["batches"]["ids_per_second"]
     return {
         "medians": medians,
         "ratios": [
@@ -72,7 +72,7 @@ def _rates(url: str) -> tuple[dict[str, dict[str, float]], float]:
     found = [{name: _timed(way) for name, way in ways.items()} for _ in range(ROUNDS)]
     generator.close()
     database.close()
-    medians = {name: {"per_second": statistics.median(one[name] for one in found)} for name in ways}
+    medians = {name: {"ids_per_second": statistics.median(one[name] for one in found)} for name in ways}
     return medians, statistics.median(one["batches"] / one["bare_loop"] for one in found)
 
 
@@ -102,7 +102,7 @@ def _singly(generator: IdGenerator) -> None:
 
 def _equal(url: str, count: int) -> tuple[int, int]:
     """Returns how many ids are equal to another one, and how many there are."""
-    batches = max(2, count // (PROCESSES * LIVES * BATCH))
+    batches = max(2, -(-count // (PROCESSES * LIVES * BATCH)))
     with TemporaryDirectory() as folder:
         files = [Path(folder) / f"{number}.ids" for number in range(PROCESSES)]
         shape = [str(one) for one in (LIVES, batches, BATCH)]

@@ -96,6 +96,7 @@ IDS_HELP = explained(
 _COLUMNS = {
     "ordered_per_second": "ordered/s",
     "per_second": "messages/s",
+    "ids_per_second": "ids/s",
     "cpu_us_per_message": "µs CPU each",
     "rss_mib": "MiB",
     "resent_per_second": "resent/s",
