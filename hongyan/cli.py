@@ -16,6 +16,7 @@ from hongyan.commands import (
     accounts,
     alerts,
     bench,
+    campaign,
     completion,
     config,
     console,
@@ -26,6 +27,7 @@ from hongyan.commands import (
     dev,
     ids,
     lanes,
+    lookback,
     lost,
     policy,
     recall,
@@ -90,9 +92,11 @@ _COMMANDS = (
 for _command, _help, _line in _COMMANDS:
     _cls = ResendCommand if _command is resend.resend else OptionalValues
     app.command(_command.__name__, cls=_cls, help=_help, short_help=_line)(_command)
+app.add_typer(campaign.app)
 app.add_typer(deliveries.app)
 app.add_typer(lanes.app)
 app.add_typer(lost.app)
+app.add_typer(lookback.app)
 app.add_typer(workers.app)
 app.add_typer(topics.app)
 app.add_typer(policy.app)

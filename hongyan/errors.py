@@ -49,6 +49,8 @@ _EXPECTED = (
     ("recovery.resend.errors", "SelectionRefused", USAGE, "{}"),
     ("recovery.resend.errors", "ResendNotDone", PROBLEMS, "{}"),
     ("recovery.resend_jobs.errors", "ResendJobRefused", PROBLEMS, "{}"),
+    ("producer.campaigns.contract", "CampaignRefused", PROBLEMS, "{}"),
+    ("producer.campaigns.crowd_file", "CrowdUnusable", PROBLEMS, "{}"),
     ("backends.settings", "SettingsError", USAGE, "{}"),
     ("policy.loading", "PolicyError", USAGE, "{}"),
     ("policy.versions", "Overtaken", PROBLEMS, "{}"),

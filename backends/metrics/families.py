@@ -11,7 +11,9 @@ PREFIX: Final = "hongyan_"
 WORKER: Final = "worker"
 RECOVERY: Final = "recovery"
 RECEIPTS: Final = "receipts"
-PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS)
+LOOKBACK: Final = "lookback"
+CAMPAIGNS: Final = "campaigns"
+PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, LOOKBACK, CAMPAIGNS)
 
 
 class MetricType(StrEnum):

@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 PANELS: Final = {
     "Try": ("demo", "dev", "simulator", "bench"),
-    "Send": ("send", "trace", "recall", "id", "schema"),
+    "Send": ("send", "campaign", "trace", "recall", "id", "schema"),
     "Run": ("worker", "recovery", "receipts", "console", "spark", "db", "topics"),
     "Operate": ("status", "deliveries", "resend", "lost", "dead", "alerts", "lanes", "workers"),
     "Policy and accounts": ("policy", "templates", "accounts"),
