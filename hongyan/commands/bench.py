@@ -86,9 +86,17 @@ CONSOLE_HELP = explained(
     "hongyan bench console --rows 600000 --keep      a small one, kept for further runs",
     "hongyan bench console --database-url postgresql://…/console_bench_1 --only receiver",
 )
+IDS_HELP = explained(
+    "Measure snowflake ids in batches and one by one beside a bare loop, in one run; then eight processes "
+    "issue ids while their clocks are set back and their lives end as after a kill. Takes half a minute. "
+    "Exits 1 if two ids are equal, or batches make less than 2 million ids a second.",
+    "hongyan bench ids",
+    "hongyan bench ids --ids 2000000 --json      a small one",
+)
 _COLUMNS = {
     "ordered_per_second": "ordered/s",
     "per_second": "messages/s",
+    "ids_per_second": "ids/s",
     "cpu_us_per_message": "µs CPU each",
     "rss_mib": "MiB",
     "resent_per_second": "resent/s",
@@ -255,6 +263,20 @@ def console(
         if not ratio["holds"]:
             complain(f"missed: {ratio['ratio']} is {ratio['median']}, wanted {ratio['wanted']}")
     _end(report, as_json=as_json)
+
+
+@app.command("ids", help=IDS_HELP, short_help="Snowflake ids beside a bare loop.")
+def ids(
+    count: Annotated[
+        int, typer.Option("--ids", min=100_000, help="Ids of the eight processes.")
+    ] = 20_000_000,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    from tempfile import TemporaryDirectory
+
+    bench = _module("ids")
+    with TemporaryDirectory() as folder:
+        _end(bench.measure(f"sqlite:///{Path(folder) / 'ids.db'}", count), as_json=as_json)
 
 
 def sizes_of(text: str) -> list[int]:
