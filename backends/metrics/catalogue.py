@@ -7,6 +7,7 @@ from typing import Final
 from backends.metrics import (
     receipts_families,
     recovery_families,
+    relay_families,
     shared_families,
     worker_families,
 )
@@ -17,6 +18,7 @@ FAMILIES: Final = (
     *worker_families.FAMILIES,
     *recovery_families.FAMILIES,
     *receipts_families.FAMILIES,
+    *relay_families.FAMILIES,
 )
 BY_NAME: Final = {family.name: family for family in FAMILIES}
 

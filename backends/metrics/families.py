@@ -11,7 +11,8 @@ PREFIX: Final = "hongyan_"
 WORKER: Final = "worker"
 RECOVERY: Final = "recovery"
 RECEIPTS: Final = "receipts"
-PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS)
+RELAY: Final = "relay"
+PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, RELAY)
 
 
 class MetricType(StrEnum):

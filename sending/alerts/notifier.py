@@ -30,6 +30,7 @@ LASTING: Final = frozenset(
         "lag",
         "dead_letters_held",
         "breaker_open",
+        "outbox_late",
         "outcomes_late",
         "lost",
         "unknown_age",
@@ -49,6 +50,7 @@ RULES: Final = LASTING | {
     "heartbeat_lost",
     "records_removed",
     "log_began_anew",
+    "outbox_parked",
 }
 """All rules; docs/runbook.md has a section for each."""
 _MS: Final = 1_000
