@@ -49,7 +49,7 @@ from idempotency.lookups import Queries
 from idempotency.lost.findings import LostFindings
 from idempotency.outcomes.lanes import AnnouncedLanes
 from idempotency.outcomes.outbox import OutcomeOutbox
-from idempotency.partitions import ensure_partitions
+from idempotency.partitions import LOOKBACK_TABLES, TABLES, ensure_partitions
 from idempotency.payload_cipher import PayloadCipher
 from idempotency.recalls import Recalls
 from idempotency.recovery.contract import RecoveryStore
@@ -113,6 +113,11 @@ class SqlLedger:
         if time.monotonic() >= self._maintain_at:
             self.maintain()
         return self._workers.sweep()
+
+    @property
+    def clock(self) -> Clock:
+        """The reader of the database's time, for parts beside the ledger's own."""
+        return self._workers.clock
 
     def maintain(self) -> list[str]:
         """Makes the coming days' partitions. Returns the names made."""
@@ -269,7 +274,7 @@ def upgrade(
     with errors():
         before = schema.upgrade(database.url)
         online_indexes.build(database.url, tell)
-        ensure_partitions(database)
+        ensure_partitions(database, tables=(*TABLES, *LOOKBACK_TABLES))
         now = schema.current(database)
     database.close()
     return before, now

@@ -12,7 +12,9 @@ WORKER: Final = "worker"
 RECOVERY: Final = "recovery"
 RECEIPTS: Final = "receipts"
 RELAY: Final = "relay"
-PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, RELAY)
+LOOKBACK: Final = "lookback"
+CAMPAIGNS: Final = "campaigns"
+PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, LOOKBACK, CAMPAIGNS, RELAY)
 
 
 class MetricType(StrEnum):

@@ -12,8 +12,18 @@ from typer.core import TyperCommand, TyperGroup
 
 PANELS: Final = {
     "Try": ("demo", "dev", "simulator", "bench"),
-    "Send": ("send", "trace", "recall", "schema"),
-    "Run": ("worker", "recovery", "receipts", "relay", "console", "spark", "db", "topics"),
+    "Send": ("send", "campaign", "trace", "recall", "id", "schema"),
+    "Run": (
+        "worker",
+        "recovery",
+        "receipts",
+        "relay",
+        "lookback",
+        "console",
+        "spark",
+        "db",
+        "topics",
+    ),
     "Operate": (
         "status",
         "deliveries",
