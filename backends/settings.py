@@ -45,6 +45,7 @@ _LOGINS: Final = (
     ("console", "database_url"),
     ("database", "url"),
     ("redis", "url"),
+    ("relay", "outbox_url"),
     ("spark", "ledger_url"),
 )
 """URLs that may hold a password."""
@@ -200,6 +201,26 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     health_address: str = "127.0.0.1:9466"
 
 
+class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One relay of an outbox (docs/outbox.md)."""
+
+    outbox_url: str = ""
+    """The business's database: postgresql://…, mysql://… or sqlite:///FILE."""
+    table: str = "hongyan_outbox"
+    batch: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500
+    """Rows of one claim."""
+    poll_s: Seconds = 0.5
+    """Interval between two looks while nothing is due and nobody notifies."""
+    lease_s: Annotated[float, msgspec.Meta(ge=5, le=3_600)] = 60.0
+    """Time after which the rows of a relay that ended go to another."""
+    keep_hours: Annotated[int, msgspec.Meta(ge=1, le=8_760)] = 24
+    """Hours for which rows stay after their end."""
+    late_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 60.0
+    """Age of the oldest unpublished row from which an alert goes out; 0: never."""
+    drain_s: Seconds = 30.0
+    health_address: str = "127.0.0.1:9474"
+
+
 class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The web console (docs/console.md)."""
 
@@ -350,6 +371,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     recovery: RecoverySettings = RecoverySettings()
     resend: ResendSettings = ResendSettings()
     receipts: ReceiptsSettings = ReceiptsSettings()
+    relay: RelaySettings = RelaySettings()
     lookback: LookbackSettings = LookbackSettings()
     campaigns: CampaignSettings = CampaignSettings()
     console: ConsoleSettings = ConsoleSettings()

@@ -29,10 +29,12 @@ from hongyan.commands import (
     lanes,
     lookback,
     lost,
+    outbox,
     policy,
     recall,
     receipts,
     recovery,
+    relay,
     resend,
     schema,
     send,
@@ -83,6 +85,7 @@ _COMMANDS = (
     (status.status, status.HELP, "Processes, lanes, alerts, held lines."),
     (trace.trace, trace.HELP, "Show what became of a message."),
     (receipts.receipts, receipts.HELP, "Take in providers' receipts."),
+    (relay.relay, relay.HELP, "Publish what waits in an outbox."),
     (recovery.recovery, recovery.HELP, "Send again, resolve, expire."),
     (resend.resend, resend.HELP, "Have deliveries sent again."),
     (recall.recall, recall.HELP, "Cancel or take back what was ordered."),
@@ -96,6 +99,7 @@ app.add_typer(campaign.app)
 app.add_typer(deliveries.app)
 app.add_typer(lanes.app)
 app.add_typer(lost.app)
+app.add_typer(outbox.app)
 app.add_typer(lookback.app)
 app.add_typer(workers.app)
 app.add_typer(topics.app)

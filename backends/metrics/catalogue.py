@@ -9,6 +9,7 @@ from backends.metrics import (
     lookback_families,
     receipts_families,
     recovery_families,
+    relay_families,
     shared_families,
     worker_families,
 )
@@ -19,6 +20,7 @@ FAMILIES: Final = (
     *worker_families.FAMILIES,
     *recovery_families.FAMILIES,
     *receipts_families.FAMILIES,
+    *relay_families.FAMILIES,
     *lookback_families.FAMILIES,
     *campaigns_families.FAMILIES,
 )

@@ -77,6 +77,14 @@ SPARK_HELP = explained(
     "hongyan bench spark --json",
     "hongyan bench spark --sizes 200000,1000000      small ones",
 )
+OUTBOX_HELP = explained(
+    "Measure a relay of an outbox beside a bare producer loop, its claim over a thousand and over a "
+    "million pending rows, and the time from a commit to Kafka when nothing else happens, in one run on "
+    "the local stack. Takes some minutes. Exits 1 below half of the bare loop, where a claim takes more "
+    "than twice as long, or above 50 ms (p99).",
+    "hongyan bench outbox --json",
+    "hongyan bench outbox --rows 5000 --pending 20000 --rounds 1      a small one",
+)
 CONSOLE_HELP = explained(
     "Measure the console over a large ledger on the local stack: searches by every field, overview and "
     "timeline, 20 clients at once; live streams; bytes of pages; a frozen selection. Without "
@@ -193,6 +201,20 @@ def ordered(
         if not ratio["holds"]:
             complain(f"missed: {ratio['ratio']} is {ratio['median']}, wanted {ratio['wanted']}")
     _end(report, as_json=as_json)
+
+
+@app.command("outbox", help=OUTBOX_HELP, short_help="A relay beside a bare producer loop.")
+def outbox(
+    rows: Annotated[int, typer.Option("--rows", min=100, help="Rows of each round.")] = 50_000,
+    pending: Annotated[
+        int, typer.Option("--pending", min=2_000, help="Pending rows of the slower claim.")
+    ] = 1_000_000,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    bench, servers = _bench("outbox")
+    sizes = bench.Sizes(rows=rows, pending=pending)
+    _end(bench.measure(servers, sizes, rounds=rounds, say=_say), as_json=as_json)
 
 
 @app.command("turns", help=TURNS_HELP, short_help="This tree's worker beside another tree's.")

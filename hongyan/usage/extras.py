@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "dev": ("worker", "simulator"),
     "worker": ("worker",),
     "receipts": ("worker", "receipts"),
+    "relay": ("worker",),
 }
 """Commands that are checked before they begin: they start processes, or fail late."""
 

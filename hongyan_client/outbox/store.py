@@ -23,9 +23,10 @@ _BY_INDEX: Final = text(
     "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),"
     " set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),"
     " set_config('statement_timeout', '10s', true), set_config('lock_timeout', '5s', true),"
-    " set_config('jit', 'off', true)"
+    " set_config('jit', 'off', true), set_config('idle_in_transaction_session_timeout', '5s', true)"
 )
-"""For one transaction, so that it holds behind PgBouncer, too. Statistics of a queue are always old."""
+"""For one transaction, so that it holds behind PgBouncer, too. Statistics of a queue are always old. A
+process that is paused in the middle loses its connection, since its locks would keep rows from others."""
 
 
 class ClaimedRow(NamedTuple):
