@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,16 @@ def test_the_watch_sees_a_change_of_one_byte_a_replacement_and_a_removal(tmp_pat
     file.unlink()
     with pytest.raises(CrowdUnusable, match="No such file"):
         watch.check()
+
+
+def test_a_reader_goes_on_after_a_loop_that_was_left(tmp_path: Path) -> None:
+    file = tmp_path / "crowd.csv"
+    file.write_text("receiver\n" + "1\n" * 9)
+    source = source_of(file)
+    with opened_crowd(source) as opened:
+        reader = CrowdReader(opened, source, RunPlace())
+        assert len(list(islice(reader, 4))) == 4
+        assert [row.number for row in reader] == [5, 6, 7, 8, 9]
 
 
 def test_ids_follow_from_run_and_row_and_are_uuids() -> None:
