@@ -28,7 +28,12 @@ from producer.campaigns.row_ids import row_id
 
 def source_of(path: Path, **facts: Any) -> CrowdSource:
     found = fingerprint(str(path))
-    given = {"format": "csv", "size": found.size, "sha256": found.sha256, "rows": 0} | facts
+    given: dict[str, Any] = {
+        "format": "csv",
+        "size": found.size,
+        "sha256": found.sha256,
+        "rows": 0,
+    } | facts
     return CrowdSource(path=str(path), **given)
 
 
@@ -38,7 +43,8 @@ def rows_of(source: CrowdSource, reached: RunPlace = RunPlace()) -> list[CrowdRo
 
 
 def in_memory(content: bytes, reached: RunPlace, **facts: Any) -> list[CrowdRow]:
-    source = CrowdSource(path="m", **{"format": "csv", "size": 0, "sha256": "", "rows": 0} | facts)
+    given: dict[str, Any] = {"format": "csv", "size": 0, "sha256": "", "rows": 0} | facts
+    source = CrowdSource(path="m", **given)
     return list(CrowdReader(io.BytesIO(content), source, reached))
 
 
