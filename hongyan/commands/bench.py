@@ -101,6 +101,13 @@ IDS_HELP = explained(
     "hongyan bench ids",
     "hongyan bench ids --ids 2000000 --json      a small one",
 )
+CAMPAIGN_HELP = explained(
+    "Send a campaign of a large crowd file on the local stack, with kill -9 of its process at random rows; "
+    "then count the topic's records. A million rows take some fifteen minutes. Exits 1 at a gap, a double, "
+    "or a process that grew by more than 32 MiB.",
+    "hongyan bench campaign --json",
+    "hongyan bench campaign --rows 50000 --kills 3      a small one",
+)
 _COLUMNS = {
     "ordered_per_second": "ordered/s",
     "per_second": "messages/s",
@@ -159,6 +166,18 @@ for _name, _usual, _help, _line in (
     ("spread", 3, SPREAD_HELP, "Lanes shared by one to five workers."),
 ):
     app.command(_name, help=_help, short_help=_line)(_interleaved(_name, _usual))
+
+
+@app.command("campaign", help=CAMPAIGN_HELP, short_help="A crowd file through kills.")
+def campaign(
+    rows: Annotated[int, typer.Option("--rows", min=100, help="Rows of the file.")] = 1_000_000,
+    kills: Annotated[int, typer.Option("--kills", min=0, help="Kills of the process.")] = 10,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the rows of the kills.")] = 7,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    bench, servers = _bench("campaign")
+    size = bench.Size(rows=rows, kills=kills, seed=seed)
+    _end(bench.measure(servers, size=size, say=_say), as_json=as_json)
 
 
 @app.command("pacing", help=PACING_HELP, short_help="Bursts at providers that say slower.")
