@@ -19,6 +19,7 @@ from backends.settings import Settings, SettingsError
 from channels.transports import TransportRouter
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from lookback.check import Checker
+from lookback.checks.factory import open_checks
 from lookback.consumer import ConsumerParts, LookbackConsumer
 from lookback.dead_letters import PRODUCER, PoisonWriter
 from lookback.desk import SqlLookbackDesk
@@ -123,9 +124,7 @@ def open_lookback(
 
 def configured_checkers(settings: Settings, sender: Any, stack: ExitStack) -> Mapping[str, Checker]:
     """Returns the checkers of `[lookback.checks.NAME]`. Raises SettingsError."""
-    if settings.lookback.checks:
-        raise SettingsError("lookback.checks: no kind of endpoint is installed")
-    return {}
+    return open_checks(settings.lookback.checks, sender, stack)
 
 
 def _ledger(settings: Settings, stack: ExitStack, stop: threading.Event) -> SqlLedger:
