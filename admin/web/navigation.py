@@ -26,6 +26,7 @@ ENTRIES: Final = (
     Entry("resend", "/resend", "r"),
     Entry("lost", "/lost", "l"),
     Entry("dead", "/dead", "x"),
+    Entry("lookback", "/lookback", "b"),
     Entry("lanes", "/lanes", "n"),
     Entry("fleet", "/fleet", "f"),
     Entry("alerts", "/alerts", "a"),
