@@ -221,7 +221,9 @@ class ClusterInspection:
         self, resources: Sequence[Any], acls: Mapping[str, str]
     ) -> dict[str, tuple[dict[str, ConfigValue], str]]:
         found: dict[str, tuple[dict[str, ConfigValue], str]] = {}
-        for resource in resources:  # a request for several brokers is refused: each answers for itself
+        for (
+            resource
+        ) in resources:  # a request for several brokers is refused: each answers for itself
             found[resource.name] = ({}, "")
         futures: dict[str, Future[Any]] = {}
         topics = [one for one in resources if one.restype is ResourceType.TOPIC]
@@ -254,18 +256,17 @@ class ClusterInspection:
         if (error := _error_of(asked[state.id])) is not None:
             return msgspec.structs.replace(state, refusal=_refusal(error, acl))
         found = asked[state.id].result()
-        members = [
-            MemberState(one.client_id, one.group_instance_id or "") for one in found.members
-        ]
+        members = [MemberState(one.client_id, one.group_instance_id or "") for one in found.members]
         return msgspec.structs.replace(
             state, assignor=found.partition_assignor or "", members=members
         )
 
     def _growth(self, topics: Sequence[TopicMetadata]) -> list[PartitionGrowth]:
-        places = [(one.topic, number) for one in topics for number in one.partitions]
+        places = [(str(one.topic), number) for one in topics for number in one.partitions]
         hour_ago = time.time_ns() // 1_000_000 - HOUR_MS
         ends = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-        starts = self._offsets(places, OffsetSpec.for_timestamp(hour_ago))  # type: ignore[no-untyped-call]
+        since = OffsetSpec.for_timestamp(hour_ago)
+        starts = self._offsets(places, since)
         found: dict[str, dict[int, int]] = {}
         for place, end in ends.items():
             # Without a record since then the answer is -1: nothing was added.

@@ -11,7 +11,6 @@ from backends.redis.client import RedisAway, connect, guarded
 from backends.settings import RedisSettings
 
 
-
 class RedisState(msgspec.Struct, frozen=True):
     """One server. `refusal` says why it is not known."""
 

@@ -14,7 +14,17 @@ PANELS: Final = {
     "Try": ("demo", "dev", "simulator", "bench"),
     "Send": ("send", "trace", "recall", "schema"),
     "Run": ("worker", "recovery", "receipts", "console", "spark", "db", "topics"),
-    "Operate": ("status", "deliveries", "resend", "lost", "dead", "alerts", "lanes", "workers"),
+    "Operate": (
+        "status",
+        "doctor",
+        "deliveries",
+        "resend",
+        "lost",
+        "dead",
+        "alerts",
+        "lanes",
+        "workers",
+    ),
     "Policy and accounts": ("policy", "templates", "accounts"),
     "Configuration": ("config", "completion"),
 }
