@@ -175,6 +175,17 @@ class ReceiptsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """`[receipts.accounts.NAME]`: keys that check the receipts of this account."""
 
 
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The HTTP gateway (docs/gateway.md)."""
+
+    listen: str = "127.0.0.1:9484"
+    timeout_s: Annotated[float, msgspec.Meta(ge=1, le=30)] = 10.0
+    """Time for Kafka's acknowledgement; then the answer is 503, and the client repeats."""
+    access_log: bool = True
+    """Whether each request is an event in the log: route, status, key and time."""
+    health_address: str = "127.0.0.1:9486"
+
+
 class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One recovery process (docs/recovery.md)."""
 
@@ -326,6 +337,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     recovery: RecoverySettings = RecoverySettings()
     resend: ResendSettings = ResendSettings()
     receipts: ReceiptsSettings = ReceiptsSettings()
+    gateway: GatewaySettings = GatewaySettings()
     console: ConsoleSettings = ConsoleSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     alerts: AlertSettings = AlertSettings()

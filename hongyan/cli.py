@@ -24,6 +24,8 @@ from hongyan.commands import (
     deliveries,
     demo,
     dev,
+    gateway,
+    keys,
     lanes,
     lost,
     policy,
@@ -79,6 +81,7 @@ _COMMANDS = (
     (send.send, send.HELP, "Hand notifications to Kafka."),
     (status.status, status.HELP, "Processes, lanes, alerts, held lines."),
     (trace.trace, trace.HELP, "Show what became of a message."),
+    (gateway.gateway, gateway.HELP, "Take in notifications over HTTP."),
     (receipts.receipts, receipts.HELP, "Take in providers' receipts."),
     (recovery.recovery, recovery.HELP, "Send again, resolve, expire."),
     (resend.resend, resend.HELP, "Have deliveries sent again."),
@@ -99,6 +102,7 @@ app.add_typer(templates.app)
 app.add_typer(accounts.app)
 app.add_typer(dead.app)
 app.add_typer(alerts.app)
+app.add_typer(keys.app)
 app.add_typer(db.app)
 app.add_typer(bench.app)
 app.add_typer(config.app)

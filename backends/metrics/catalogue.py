@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from backends.metrics import (
+    gateway_families,
     receipts_families,
     recovery_families,
     shared_families,
@@ -17,6 +18,7 @@ FAMILIES: Final = (
     *worker_families.FAMILIES,
     *recovery_families.FAMILIES,
     *receipts_families.FAMILIES,
+    *gateway_families.FAMILIES,
 )
 BY_NAME: Final = {family.name: family for family in FAMILIES}
 

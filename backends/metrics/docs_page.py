@@ -18,7 +18,8 @@ _HEAD: Final = """\
 Made from the code by `python -m backends.metrics.docs_page`; a change belongs into `backends/metrics/`.
 
 Each process shows its metrics at `/metrics`, in Prometheus' text format: a worker at
-`worker.health_address`, a recovery at `recovery.health_address`, receipts at `receipts.listen`. `HEAD`
+`worker.health_address`, a recovery at `recovery.health_address`, receipts at `receipts.listen`, a gateway
+at `gateway.health_address`. `HEAD`
 answers as `GET`, without a body.
 
 - A name that ends in `_total` is a counter: it starts at 0 with the process. Use `rate()` or `increase()`.
@@ -37,6 +38,7 @@ _TITLES: Final = {
     ("worker",): "Worker",
     ("recovery",): "Recovery",
     ("receipts",): "Receipts",
+    ("gateway",): "Gateway",
 }
 
 

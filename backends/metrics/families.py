@@ -11,7 +11,8 @@ PREFIX: Final = "hongyan_"
 WORKER: Final = "worker"
 RECOVERY: Final = "recovery"
 RECEIPTS: Final = "receipts"
-PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS)
+GATEWAY: Final = "gateway"
+PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, GATEWAY)
 
 
 class MetricType(StrEnum):

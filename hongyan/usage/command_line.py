@@ -13,7 +13,17 @@ from typer.core import TyperCommand, TyperGroup
 PANELS: Final = {
     "Try": ("demo", "dev", "simulator", "bench"),
     "Send": ("send", "trace", "recall", "schema"),
-    "Run": ("worker", "recovery", "receipts", "console", "spark", "db", "topics"),
+    "Run": (
+        "worker",
+        "recovery",
+        "receipts",
+        "gateway",
+        "keys",
+        "console",
+        "spark",
+        "db",
+        "topics",
+    ),
     "Operate": ("status", "deliveries", "resend", "lost", "dead", "alerts", "lanes", "workers"),
     "Policy and accounts": ("policy", "templates", "accounts"),
     "Configuration": ("config", "completion"),
