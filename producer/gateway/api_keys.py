@@ -36,7 +36,11 @@ class KeyScope(StrEnum):
 
 
 class KeyRefused(ValueError):
-    """A key that cannot be made or changed so; the text is one sentence."""
+    """A key that cannot be made or changed so; the text is one sentence, `code` its name for pages."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class NewSecret(NamedTuple):
@@ -115,14 +119,16 @@ def terms_of(
     unknown = [one for one in scopes if one not in set(KeyScope)]
     if unknown or not chosen:
         wrong = f"there is no scope {unknown[0]!r}" if unknown else "a key needs a scope"
-        raise KeyRefused(f"{wrong}: give one or more of {', '.join(KeyScope)}")
+        raise KeyRefused("bad_scopes", f"{wrong}: give one or more of {', '.join(KeyScope)}")
     patterns = tuple(dict.fromkeys(one.strip() for one in lanes if one.strip())) or (ANY_LANE,)
     try:
         lanes_matching(patterns)
     except LanePatternError as exc:
-        raise KeyRefused(str(exc)) from exc
+        raise KeyRefused("bad_lanes", str(exc)) from exc
     if not 0 < rate_per_s <= MOST_RATE or not 1 <= burst <= MOST_RATE:
-        raise KeyRefused("a rate is above 0 and a burst is 1 or more, both at most 1,000,000")
+        raise KeyRefused(
+            "bad_rate", "a rate is above 0 and a burst is 1 or more, both at most 1,000,000"
+        )
     return KeyTerms(chosen, patterns, rate_per_s, burst)
 
 
@@ -130,5 +136,6 @@ def check_name(name: str) -> None:
     """Raises KeyRefused for a name that is none."""
     if not NAME.fullmatch(name):
         raise KeyRefused(
-            f"{name!r} is no name: give 1 to 100 letters, digits and . _ @ + -, a letter or digit first"
+            "bad_name",
+            f"{name!r} is no name: give 1 to 100 letters, digits and . _ @ + -, a letter or digit first",
         )

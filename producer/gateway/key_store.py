@@ -122,7 +122,9 @@ class KeyStore:
         }
         key = connection.execute(_ADD, values).scalar()
         if key is None:
-            raise KeyRefused(f"there is a key {name!r} already: rotate it, or choose another name")
+            raise KeyRefused(
+                "name_taken", f"there is a key {name!r} already: rotate it, or choose another name"
+            )
         self._add_secret(connection, str(key), made.prefix, made.digest, now)
         return KeyMade(name, made.prefix, made.token)
 
@@ -169,11 +171,13 @@ class KeyStore:
         locked = " FOR UPDATE" if self.database.is_postgres else ""
         row = connection.execute(text(_FOR_CHANGE + locked), {"name": name}).first()
         if row is None:
-            raise KeyRefused(f"there is no key {name!r}: `hongyan keys list` has their names")
+            raise KeyRefused(
+                "not_active", f"there is no key {name!r}: `hongyan keys list` has their names"
+            )
         if row.revoked_at is not None:
-            raise KeyRefused(f"key {name!r} is revoked for ever: make another one")
+            raise KeyRefused("not_active", f"key {name!r} is revoked for ever: make another one")
         if row.expires_at is not None and row.expires_at <= self._clock(connection):
-            raise KeyRefused(f"key {name!r} has expired: make another one")
+            raise KeyRefused("not_active", f"key {name!r} has expired: make another one")
         return str(row.id)
 
     def _add_secret(
