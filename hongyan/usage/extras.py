@@ -35,7 +35,7 @@ COMMANDS: Final = {
     "dev": ("worker", "simulator"),
     "worker": ("worker",),
     "receipts": ("worker", "receipts"),
-    "gateway": ("worker", "recovery", "producer"),
+    "gateway": ("worker", "producer"),
 }
 """Commands that are checked before they begin: they start processes, or fail late."""
 
