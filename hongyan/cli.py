@@ -16,6 +16,7 @@ from hongyan.commands import (
     accounts,
     alerts,
     bench,
+    campaign,
     completion,
     config,
     console,
@@ -25,8 +26,10 @@ from hongyan.commands import (
     demo,
     dev,
     gateway,
+    ids,
     keys,
     lanes,
+    lookback,
     lost,
     policy,
     recall,
@@ -92,9 +95,11 @@ _COMMANDS = (
 for _command, _help, _line in _COMMANDS:
     _cls = ResendCommand if _command is resend.resend else OptionalValues
     app.command(_command.__name__, cls=_cls, help=_help, short_help=_line)(_command)
+app.add_typer(campaign.app)
 app.add_typer(deliveries.app)
 app.add_typer(lanes.app)
 app.add_typer(lost.app)
+app.add_typer(lookback.app)
 app.add_typer(workers.app)
 app.add_typer(topics.app)
 app.add_typer(policy.app)
@@ -106,6 +111,7 @@ app.add_typer(keys.app)
 app.add_typer(db.app)
 app.add_typer(bench.app)
 app.add_typer(config.app)
+app.add_typer(ids.app)
 app.add_typer(console.app)
 app.add_typer(spark.app)
 app.command("completion", help=completion.HELP, short_help="Completion for your shell.")(

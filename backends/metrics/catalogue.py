@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from backends.metrics import (
+    campaigns_families,
     gateway_families,
+    lookback_families,
     receipts_families,
     recovery_families,
     shared_families,
@@ -19,6 +21,8 @@ FAMILIES: Final = (
     *recovery_families.FAMILIES,
     *receipts_families.FAMILIES,
     *gateway_families.FAMILIES,
+    *lookback_families.FAMILIES,
+    *campaigns_families.FAMILIES,
 )
 BY_NAME: Final = {family.name: family for family in FAMILIES}
 

@@ -12,7 +12,9 @@ WORKER: Final = "worker"
 RECOVERY: Final = "recovery"
 RECEIPTS: Final = "receipts"
 GATEWAY: Final = "gateway"
-PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, GATEWAY)
+LOOKBACK: Final = "lookback"
+CAMPAIGNS: Final = "campaigns"
+PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, LOOKBACK, CAMPAIGNS, GATEWAY)
 
 
 class MetricType(StrEnum):

@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 PANELS: Final = {
     "Try": ("demo", "dev", "simulator", "bench"),
-    "Send": ("send", "trace", "recall", "schema"),
+    "Send": ("send", "campaign", "trace", "recall", "id", "schema"),
     "Run": (
         "worker",
         "recovery",

@@ -39,6 +39,10 @@ class World:
     def is_postgres(self) -> bool:
         return self.url.startswith("postgres")
 
+    @property
+    def is_open(self) -> bool:
+        return bool(self._opened)
+
     def open(self) -> SqlLedger:
         ledger = open_ledger(self.settings, lambda: self.now)
         self._opened.append(ledger)

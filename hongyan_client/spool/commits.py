@@ -1,0 +1,67 @@
+"""One commit, and so one fsync, for the records of all threads that wait for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hongyan_client.spool.errors import SpoolError, SpoolFull
+from hongyan_client.spool.store import KeptRecord
+
+_MOST: Final = 1_000
+"""Records of one commit."""
+
+
+class _WaitingRecord:
+    """A record whose thread waits. The committing thread writes `done` and `error` under the lock."""
+
+    __slots__ = ("done", "error", "kept")
+
+    def __init__(self, kept: KeptRecord) -> None:
+        self.kept = kept
+        self.done = False
+        self.error: SpoolError | None = None
+
+
+class SharedCommit:
+    """The first thread commits for those that came while an earlier commit was under way."""
+
+    def __init__(self, keep: Callable[[Sequence[KeptRecord]], None]) -> None:
+        self._keep = keep
+        self._committing = threading.Lock()
+        self._lock = threading.Lock()
+        self._waiting: list[_WaitingRecord] = []  # under the lock
+
+    def keep(self, kept: KeptRecord) -> None:
+        """Returns once the record is on disk. Raises SpoolError."""
+        waiting = _WaitingRecord(kept)
+        with self._lock:
+            self._waiting.append(waiting)
+        while not waiting.done:
+            with self._committing:
+                if not waiting.done:
+                    self._commit(self._taken())
+        if waiting.error is not None:
+            raise type(waiting.error)(str(waiting.error)) from waiting.error
+
+    def _taken(self) -> list[_WaitingRecord]:
+        with self._lock:
+            taken, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
+        return taken
+
+    def _commit(self, taken: Sequence[_WaitingRecord]) -> None:
+        try:
+            self._keep([one.kept for one in taken])
+        except SpoolFull as exc:
+            if len(taken) > 1:  # a smaller one may fit
+                for one in taken:
+                    self._commit([one])
+                return
+            taken[0].error = exc
+        except SpoolError as exc:
+            for one in taken:
+                one.error = exc
+        finally:
+            for one in taken:
+                one.done = True
