@@ -319,12 +319,18 @@ def _read(
     try:
         if not isinstance(answer, Failure) and channel.token_refused(answer):
             return None
-        return shown_outcomes(call, _one_each(call, channel.outcomes(call, answer)))
+        outcomes = _one_each(call, channel.outcomes(call, answer))
+        return shown_outcomes(call, outcomes, _content(answer))
     except Exception as exc:
         detail = adapter_failed(channel, "outcomes", exc)
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         return for_all(call, Unknown("adapter_error", detail))
+
+
+def _content(answer: httpx.Response | Failure) -> bytes:
+    """Returns the bytes of the answer; none without one."""
+    return b"" if isinstance(answer, Failure) else answer.content
 
 
 def _no_token(call: Call, cause: TokenUnavailable) -> list[AnyOutcome]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from html import unescape
 from typing import Any, Final
 from urllib.parse import unquote_plus
 
@@ -18,6 +19,10 @@ MASK: Final = "***"
 MAX_SHOWN: Final = 300
 """Characters of a text that are shown."""
 MAX_CODE: Final = 64
+MAX_ANSWER: Final = 2_048
+"""Bytes of a provider's answer that are shown, in UTF-8."""
+_BEYOND: Final = 256
+"""Bytes of an answer that are read beyond those shown, so that no half of a number or text stays."""
 _MAX_READ: Final = 1_024
 """Characters of a text that are read."""
 _MAX_PRIVATE: Final = 64 * 1_024
@@ -40,6 +45,8 @@ _BEGINNINGS: Final = re.compile(r"[^0-9a-z](?=(.{4}))", re.DOTALL)
 """Finds the pieces of a text in lower case with which a private text may stand alone."""
 _encoder = msgspec.json.Encoder()
 _WORD: Final = re.compile(r"[^\s\"'<>(){}\[\]:,;=]+")
+_ESCAPED: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
+"""A character as JSON escapes it."""
 _NUMBER: Final = re.compile(r"\+?\d(?:[ .()-]{0,2}\d){6,}")
 """Seven digits and more, however grouped; shorter ones are most often a provider's code."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -50,6 +57,18 @@ def shown(text: str, private: Iterable[str] = (), *, most: int = MAX_SHOWN) -> s
     """Returns at most `most` characters; addresses, long numbers and private texts are masked."""
     text = _NUMBER.sub(MASK, _impersonal(text, private))
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def shown_answer(content: bytes, private: list[str]) -> str:
+    """Returns a provider's answer as it may be shown, in at most 2 KiB of UTF-8. It may be a page of a
+    stranger: the search for private texts is made only if one of them may be in it."""
+    text = content[: MAX_ANSWER + _BEYOND].decode("utf-8", "replace")
+    text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    text = unescape(unquote_plus(text) if "%" in text else text)
+    if not may_repeat(text, as_document(private)):
+        private = []
+    text = _NUMBER.sub(MASK, _impersonal(text, private, MAX_ANSWER + _BEYOND))
+    return text.encode()[:MAX_ANSWER].decode("utf-8", "ignore")
 
 
 def shown_code(code: str, private: Iterable[str] = ()) -> str:
@@ -150,9 +169,9 @@ def _is_word(key: str) -> bool:
     return key.isalpha() and key.isascii() and len(key) <= MAX_CODE
 
 
-def _impersonal(text: str, private: Iterable[str]) -> str:
+def _impersonal(text: str, private: Iterable[str], most: int = _MAX_READ) -> str:
     """Returns one line without addresses and private texts; a form's escapes are undone first."""
-    text = text[:_MAX_READ]
+    text = text[:most]
     text = _UNSHOWN.sub(" ", unquote_plus(text) if "%" in text else text)
     return _WORD.sub(_without_address, _without(text, private))
 

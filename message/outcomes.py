@@ -49,6 +49,8 @@ class Rejected(Outcome, frozen=True, gc=False, tag="rejected"):
     detail: str = ""
     account: bool = False
     """The account is refused, not this message (credentials, no balance): its breaker opens."""
+    answer: str = ""
+    """The provider's words as they may be shown, at most 2 KiB; empty without an answer."""
 
 
 class NotSent(Outcome, frozen=True, gc=False, tag="not_sent"):
@@ -62,6 +64,8 @@ class NotSent(Outcome, frozen=True, gc=False, tag="not_sent"):
     limit: Limit | None = None
     """The limit that was met, where the refusal only paces: it spends no attempt and is no failure of the
     account. None: it is no limit."""
+    answer: str = ""
+    """As for Rejected."""
 
 
 class Unknown(Outcome, frozen=True, gc=False, tag="unknown"):
@@ -69,6 +73,8 @@ class Unknown(Outcome, frozen=True, gc=False, tag="unknown"):
 
     code: str
     detail: str = ""
+    answer: str = ""
+    """As for Rejected."""
 
 
 def is_paced(outcome: object) -> bool:

@@ -192,7 +192,7 @@ class RecoveryTelemetry:
         event.started_at, event.answered_at = resend.started_at, resend.answered_at
         outcome = outcome_of(resend.end)
         if outcome is not None and not isinstance(outcome, Accepted):
-            event.detail = outcome.detail or None
+            event.detail, event.answer = outcome.detail or None, outcome.answer
             if resend.answered_at:
                 event.call_end, event.code = end_without_answer(outcome), provider_code(outcome)
         return event

@@ -32,6 +32,7 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     call_key: str = ""
     call_digest: str = ""
     call_end: str = ""
+    answer: str = ""
 
     @classmethod
     def of(cls, one: CallCarrier) -> PastCall:
@@ -49,6 +50,7 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             call_key=delivery.call_key,
             call_digest=delivery.call_digest,
             call_end=end_without_answer(answer),
+            answer=answer.answer,
         )
 
     def put_back(self, delivery: Delivery) -> None:
@@ -62,7 +64,7 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         event.attempt, event.account, event.reason = self.attempt, self.account, self.code
         event.started_at, event.answered_at = self.started_at, self.answered_at
         event.detail, event.call_end = self.detail or None, self.call_end
-        event.code = "" if self.call_end else self.code
+        event.code, event.answer = "" if self.call_end else self.code, self.answer
         return event
 
 

@@ -98,6 +98,9 @@ class TraceEvent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """End of the provider call (on SETTLED and ATTEMPTED)."""
     call_end: str = ""
     """Kind of an end without an answer (message/outcomes.py `CallEnd`)."""
+    answer: str = ""
+    """The provider's answer to a call that it did not accept, masked, at most 2 KiB. The warehouse does not
+    keep it."""
 
 
 def owner_death(decision: TraceEvent, *, owner: str, since: int, claimed_at: int) -> TraceEvent:
@@ -111,6 +114,7 @@ def owner_death(decision: TraceEvent, *, owner: str, since: int, claimed_at: int
         reason=None,
         code="",
         detail="no outcome of its call was recorded",
+        answer="",
         provider_id=None,
         claimed_at=claimed_at,
     )

@@ -68,6 +68,8 @@ class Moment(msgspec.Struct, kw_only=True, omit_defaults=True):
     state: str = ""
     reason: str | None = None
     detail: str | None = None
+    answer: str = ""
+    """The provider's answer to a call that it did not accept, masked."""
     account: str = ""
     provider_id: str | None = None
     origin: str | None = None
@@ -193,6 +195,7 @@ def _moment(event: TraceEvent) -> Moment:
         state=event.state,
         reason=event.reason,
         detail=event.detail,
+        answer=event.answer,
         account=event.account,
         provider_id=event.provider_id,
         origin=event.origin,

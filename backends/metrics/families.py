@@ -11,7 +11,10 @@ PREFIX: Final = "hongyan_"
 WORKER: Final = "worker"
 RECOVERY: Final = "recovery"
 RECEIPTS: Final = "receipts"
-PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS)
+RELAY: Final = "relay"
+LOOKBACK: Final = "lookback"
+CAMPAIGNS: Final = "campaigns"
+PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, LOOKBACK, CAMPAIGNS, RELAY)
 
 
 class MetricType(StrEnum):

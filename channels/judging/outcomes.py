@@ -31,7 +31,7 @@ import msgspec
 from channels.channel import Call, Failure, Phase
 from channels.judging.error_table import refused_by_status
 from channels.judging.retry_after import retry_after_ms
-from message.foreign_text import shown, shown_code
+from message.foreign_text import shown, shown_answer, shown_code
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 
 _UNAVAILABLE: Final = 503
@@ -84,23 +84,26 @@ def for_all(call: Call, outcome: AnyOutcome) -> list[AnyOutcome]:
     return [outcome] * len(call.deliveries)
 
 
-def shown_outcomes(call: Call, outcomes: list[AnyOutcome]) -> list[AnyOutcome]:
+def shown_outcomes(
+    call: Call, outcomes: list[AnyOutcome], content: bytes = b""
+) -> list[AnyOutcome]:
     """Returns the outcomes with the provider's codes and sentences as they may be shown. Those may repeat
-    the content, or any receiver of the call."""
+    the content, or any receiver of the call. `content` is the answer's; others than Accepted keep it."""
     if [type(outcome) for outcome in outcomes].count(Accepted) == len(outcomes):
         return outcomes
     receivers = [delivery.receiver for delivery in call.deliveries]
     private = list(chain(receivers, call.deliveries[0].private_texts()))
+    answer = shown_answer(content, private) if content else ""
     # All deliveries of a call often share one outcome.
     done: dict[int, AnyOutcome] = {}
     for outcome in outcomes:
         if id(outcome) not in done:
-            done[id(outcome)] = _shown(outcome, private)
+            done[id(outcome)] = _shown(outcome, private, answer)
     return [done[id(outcome)] for outcome in outcomes]
 
 
-def _shown(outcome: AnyOutcome, private: list[str]) -> AnyOutcome:
+def _shown(outcome: AnyOutcome, private: list[str], answer: str) -> AnyOutcome:
     if isinstance(outcome, Accepted):
         return outcome
     code, detail = shown_code(outcome.code, private), shown(outcome.detail, private)
-    return msgspec.structs.replace(outcome, code=code, detail=detail)
+    return msgspec.structs.replace(outcome, code=code, detail=detail, answer=answer)

@@ -172,7 +172,7 @@ class WorkerTelemetry:
         event.started_at, event.answered_at = work.started_at, work.answered_at
         outcome = outcome_of(work.end)
         if outcome is not None and not isinstance(outcome, Accepted):
-            event.detail = outcome.detail or None
+            event.detail, event.answer = outcome.detail or None, outcome.answer
             if work.answered_at:
                 event.call_end, event.code = end_without_answer(outcome), provider_code(outcome)
         return event

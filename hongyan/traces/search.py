@@ -2,7 +2,7 @@
 
     live       the ledger's rows and the trace's events in its database
     archive    rows that left the ledger with their day
-    rebuilt    the warehouse's table `deliveries` (hongyan/spark/traces.py)
+    rebuilt    the warehouse's table `deliveries` (tracing/rebuilt_traces.py)
 
 The live database is asked first. A place that cannot be read costs a remark, never the answer.
 """
@@ -37,7 +37,7 @@ from tracing.stories import (
 from tracing.timeline import LedgerRow, RebuiltDelivery, Story
 
 if TYPE_CHECKING:
-    from hongyan.spark.traces import RebuiltTraces
+    from tracing.rebuilt_traces import RebuiltTraces
 
 _OVERLAP_MS: Final = 600_000
 """The live trace is searched from this much before the end of the rebuilt one: its writers lag, and clocks
@@ -153,7 +153,7 @@ class TraceSearch:
         return sorted(places, key=lambda place: -place.at)
 
     def _opened(self) -> RebuiltTraces | None:
-        from hongyan.spark.traces import RebuiltTraces, TracesUnreadable, place_of, why_not
+        from tracing.rebuilt_traces import RebuiltTraces, TracesUnreadable, place_of, why_not
 
         if why := why_not(self._settings):
             self._remarks.append(why)
@@ -178,7 +178,7 @@ class TraceSearch:
 
     def _ask(self, ask: Callable[[RebuiltTraces], list[T]]) -> list[T]:
         """Returns the answer; nothing where there are no rebuilt traces, or they cannot be read."""
-        from hongyan.spark.traces import TracesUnreadable
+        from tracing.rebuilt_traces import TracesUnreadable
 
         if self._rebuilt is None:
             return []

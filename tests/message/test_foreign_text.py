@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from message.foreign_text import (
     MASK,
+    MAX_ANSWER,
     MAX_SHOWN,
     as_document,
     broken_rule,
@@ -17,6 +18,7 @@ from message.foreign_text import (
     private_texts,
     repeats,
     shown,
+    shown_answer,
     shown_code,
     shown_name,
 )
@@ -166,3 +168,28 @@ def test_a_broken_rule_is_told_without_the_value() -> None:
     with pytest.raises(msgspec.ValidationError) as refused:
         msgspec.convert({"+8613800138000": 1}, Kind)
     assert broken_rule(refused.value) == f"Object contains unknown field `{MASK}`"
+
+
+@pytest.mark.parametrize(
+    ("content", "left"),
+    [
+        (b'{"msg":"bad number +8613800000001"}', '{"msg":"bad number +***"}'),
+        (b'{"msg":"\\u4f60\\u597d\\u5f20\\u4e09\\u5148\\u751f\\u8d35\\u5ba2"}', '{"msg":"***"}'),
+        (b"<p>&#20320;&#22909;&#24352;&#19977;&#20808;&#29983;&#36149;&#23458;</p>", "<p>***</p>"),
+        (
+            b"sign=%E4%BD%A0%E5%A5%BD%E5%BC%A0%E4%B8%89%E5%85%88%E7%94%9F%E8%B4%B5%E5%AE%A2",
+            "sign=***",
+        ),
+        (b"\xff\xfe no text", "�� no text"),
+    ],
+)
+def test_an_answer_shows_no_private_text_however_it_is_escaped(content: bytes, left: str) -> None:
+    assert shown_answer(content, ["你好张三先生贵客", "+8613800000001"]) == left
+
+
+def test_an_answer_is_cut_at_2_kib_and_half_a_private_text_is_not_left() -> None:
+    private = "4711-secret-of-the-receiver"
+    content = b"x" * (MAX_ANSWER - 6) + private.encode() + b"y" * 10_000
+    found = shown_answer(content, [private])
+    assert found == "x" * (MAX_ANSWER - 6) + "***yyy"
+    assert len(shown_answer("鸿".encode() * 2_000, [])) == MAX_ANSWER // 3

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backends.settings import Settings, SparkSettings
-from hongyan.spark.traces import RebuiltTraces, TracesUnreadable, place_of, why_not
 from spark_jobs.tables import DELIVERIES
 from tracing.events import Stage, TraceEvent
+from tracing.rebuilt_traces import RebuiltTraces, TracesUnreadable, place_of, why_not
 from tracing.stories import Parts, SearchTerms, stories_of
 from tracing.timeline import RebuiltDelivery
 

@@ -7,6 +7,7 @@ saved_views      searches that people keep
 delivery_facts   what the databases know of one delivery
 request_preview  its request as the adapter makes it, masked
 delivery         `/deliveries/KEY`: the page, and what is shown by request
+rebuilt          `/deliveries/KEY/rebuilt`: its path as Spark rebuilt it
 actions          what a person may do with one delivery
 doubt            `/doubt`: deliveries in doubt, lane by lane
 """
