@@ -278,7 +278,7 @@ class CampaignSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     folder: str = "campaigns"
     """Folder of the crowd files that the console takes; a relative one is beside hongyan.toml. The process
     that sends campaigns reads it under the same path."""
-    upload_mb: Annotated[int, msgspec.Meta(ge=1, le=1_024)] = 32
+    upload_mb: Annotated[int, msgspec.Meta(ge=1, le=64)] = 32
     """Largest crowd file that the console takes, MiB."""
     rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e5)] = 200.0
     """Rows a second that a campaign sends, at most; a campaign may ask for less."""
