@@ -36,6 +36,7 @@ ENTRIES: Final = (
     Entry("accounts", "/accounts", "c"),
     Entry("archive", "/archive", "h"),
     Entry("people", "/people", "e", Role.ADMIN),
+    Entry("api_keys", "/keys", "k", Role.ADMIN),
     Entry("audit", "/audit", "u", Role.ADMIN),
 )
 """All of them; an entry without a page is not shown."""

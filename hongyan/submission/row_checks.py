@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hongyan.submission.receiver_check import ReceiverCheck
-from hongyan.submission.template_check import TemplateCheck
+from sending.receiver_check import ReceiverCheck
+from sending.template_check import TemplateCheck
 
 if TYPE_CHECKING:
     from backends.settings import Settings

@@ -19,6 +19,8 @@ PANELS: Final = {
         "receipts",
         "relay",
         "lookback",
+        "gateway",
+        "keys",
         "console",
         "spark",
         "db",
