@@ -1,4 +1,4 @@
-"""A person's orders about a campaign: start, approve, pause, resume, cancel; each with a row in the audit."""
+"""A person's orders about a campaign: start, approve, pause, resume, cancel; each with an audit row."""
 
 from __future__ import annotations
 
