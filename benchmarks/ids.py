@@ -72,7 +72,9 @@ def _rates(url: str) -> tuple[dict[str, dict[str, float]], float]:
     found = [{name: _timed(way) for name, way in ways.items()} for _ in range(ROUNDS)]
     generator.close()
     database.close()
-    medians = {name: {"ids_per_second": statistics.median(one[name] for one in found)} for name in ways}
+    medians = {
+        name: {"ids_per_second": statistics.median(one[name] for one in found)} for name in ways
+    }
     return medians, statistics.median(one["batches"] / one["bare_loop"] for one in found)
 
 

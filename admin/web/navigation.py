@@ -27,6 +27,7 @@ ENTRIES: Final = (
     Entry("campaigns", "/campaigns", "m"),
     Entry("lost", "/lost", "l"),
     Entry("dead", "/dead", "x"),
+    Entry("lookback", "/lookback", "b"),
     Entry("lanes", "/lanes", "n"),
     Entry("fleet", "/fleet", "f"),
     Entry("alerts", "/alerts", "a"),

@@ -26,6 +26,7 @@ PANELS: Final = {
     ),
     "Operate": (
         "status",
+        "doctor",
         "deliveries",
         "resend",
         "lost",

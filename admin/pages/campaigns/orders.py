@@ -1,4 +1,4 @@
-"""A person's orders about a campaign: start, approve, pause, resume, cancel; each with an audit row."""
+"""A person's orders about a campaign: start, approve, pause, resume, cancel. The audit has each."""
 
 from __future__ import annotations
 
