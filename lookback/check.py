@@ -24,7 +24,7 @@ class CheckReply(NamedTuple):
     """Whether the check fenced the business: a transaction that is late then aborts. A ROLLBACK without
     a fence counts only after the declared longest business transaction."""
     made: bool = True
-    """Whether the business was asked. A check that the endpoint's breaker or cap held back is no attempt."""
+    """Whether the business was asked. A check held back by breaker or cap is no attempt."""
 
 
 class Checker(Protocol):

@@ -93,7 +93,7 @@ def open_lookback(
     wires = TransportRouter()
     stack.callback(wires.close)
     if checkers is None:
-        checkers = configured_checkers(settings, wires, stack)
+        checkers = open_checks(settings.lookback.checks, wires, stack)
     metrics = LookbackMetrics()
     _watch(settings, ledger, wires, metrics, name, stack)
     store = open_store(ledger, settings)
@@ -120,11 +120,6 @@ def open_lookback(
     loops = LookbackLoops(taking, checks, forwarder, upkeep)
     threads = ThreadGroup()
     return OpenedLookback(loops, threads, _health(loops, threads, stop), metrics, store)
-
-
-def configured_checkers(settings: Settings, sender: Any, stack: ExitStack) -> Mapping[str, Checker]:
-    """Returns the checkers of `[lookback.checks.NAME]`. Raises SettingsError."""
-    return open_checks(settings.lookback.checks, sender, stack)
 
 
 def _ledger(settings: Settings, stack: ExitStack, stop: threading.Event) -> SqlLedger:

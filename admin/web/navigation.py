@@ -24,6 +24,7 @@ ENTRIES: Final = (
     Entry("search", "/search", "s"),
     Entry("doubt", "/doubt", "d"),
     Entry("resend", "/resend", "r"),
+    Entry("campaigns", "/campaigns", "m"),
     Entry("lost", "/lost", "l"),
     Entry("dead", "/dead", "x"),
     Entry("lookback", "/lookback", "b"),

@@ -11,8 +11,10 @@ PREFIX: Final = "hongyan_"
 WORKER: Final = "worker"
 RECOVERY: Final = "recovery"
 RECEIPTS: Final = "receipts"
+RELAY: Final = "relay"
 LOOKBACK: Final = "lookback"
-PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, LOOKBACK)
+CAMPAIGNS: Final = "campaigns"
+PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, LOOKBACK, CAMPAIGNS, RELAY)
 
 
 class MetricType(StrEnum):

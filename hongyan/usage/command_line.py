@@ -12,9 +12,30 @@ from typer.core import TyperCommand, TyperGroup
 
 PANELS: Final = {
     "Try": ("demo", "dev", "simulator", "bench"),
-    "Send": ("send", "trace", "recall", "schema"),
-    "Run": ("worker", "recovery", "receipts", "console", "spark", "db", "topics"),
-    "Operate": ("status", "deliveries", "resend", "lost", "dead", "alerts", "lanes", "workers"),
+    "Send": ("send", "campaign", "trace", "recall", "id", "schema"),
+    "Run": (
+        "worker",
+        "recovery",
+        "receipts",
+        "relay",
+        "lookback",
+        "console",
+        "spark",
+        "db",
+        "topics",
+    ),
+    "Operate": (
+        "status",
+        "doctor",
+        "deliveries",
+        "resend",
+        "lost",
+        "dead",
+        "outbox",
+        "alerts",
+        "lanes",
+        "workers",
+    ),
     "Policy and accounts": ("policy", "templates", "accounts"),
     "Configuration": ("config", "completion"),
 }

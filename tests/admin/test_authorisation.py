@@ -14,6 +14,7 @@ from admin.parts import ConsoleParts
 SAMPLES = {
     "user": "1",
     "job": "rj-1",
+    "campaign": "cm-1",
     "finding": "1",
     "name": "overview",
     "rest": "nothing",

@@ -10,8 +10,8 @@ from backends.settings import Settings, SettingsError
 from channels.transports import TransportRouter
 from lookback.check import Answer, Checker, CheckReply
 from lookback.checks.errors import CheckNotMade
+from lookback.checks.factory import open_checks
 from lookback.scheduler import asked
-from lookback.wiring import configured_checkers
 from message.ids import new_id
 
 
@@ -20,7 +20,7 @@ def opened(checks: dict[str, dict[str, Any]]) -> set[str]:
     with ExitStack() as stack:
         sender = TransportRouter()
         stack.callback(sender.close)
-        return set(configured_checkers(settings, sender, stack))
+        return set(open_checks(settings.lookback.checks, sender, stack))
 
 
 def test_each_endpoint_has_its_checker() -> None:
