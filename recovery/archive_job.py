@@ -29,7 +29,7 @@ class Archiving:
         hold: Callable[[str, int], bool],
         stopping: Callable[[], bool],
         monotonic: Callable[[], float],
-        topic_days: Callable[[], int],
+        topic_days: Callable[[Policy], int],
     ) -> None:
         """`hold` is `Recovery.hold`, `topic_days` that of backends/kafka/retention.py."""
         self._archive = archive
@@ -74,7 +74,7 @@ class Archiving:
         """Returns whether Kafka keeps no record of the days that leave, which would be sent again; False if
         the broker does not answer. Asks the broker, so only once there are days to archive."""
         try:
-            least = least_days(self._policy, self._topic_days())
+            least = least_days(self._policy, self._topic_days(self._policy))
         except KafkaTrouble as exc:
             log.warning("archive_held", cause=str(exc), what="looked at again in an hour")
             return False

@@ -29,6 +29,7 @@ from message.delivery import Delivery
 from message.vocabulary import LANES, Lane
 from policy.schema import LanePolicy, Policy
 from policy.templates.active import TemplateFollower
+from policy.topic_retention import topic_keep_days
 from policy.versions import Versions
 from policy.watcher import PolicyWatcher
 from recovery.activity import Activity, Sending
@@ -577,7 +578,7 @@ def _archiving(core: _Core) -> Archiving | None:
         hold=lambda duty, lease_ms: core.rows.hold(duty, core.name, lease_ms),
         stopping=core.stop.is_set,
         monotonic=core.clock.monotonic,
-        topic_days=partial(topic_days, settings),
+        topic_days=lambda policy: topic_days(settings, topic_keep_days(policy)),
     )
 
 

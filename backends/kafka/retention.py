@@ -10,8 +10,6 @@ from backends.kafka.topics import configs_of, metadata_of
 from backends.settings import Settings
 from message.vocabulary import LANES
 
-TOPIC_DAYS: Final = 8
-"""Days that `hongyan topics apply` asks for (backends/kafka/topics.py), and the answer without topics."""
 _DAY_MS: Final = 86_400_000
 
 
@@ -19,9 +17,10 @@ class TopicKeptForever(KafkaTrouble):
     """A topic that keeps its records for ever; the text says what to do."""
 
 
-def topic_days(settings: Settings) -> int:
+def topic_days(settings: Settings, planned_days: int) -> int:
     """Returns the whole days after which no lane's record can be read again: `recovery.topic_days`, else
-    by the topics' own configuration. Raises KafkaUnavailable, TopicKeptForever."""
+    by the topics' own configuration. At least `planned_days`, for which the policy wants topics to be kept.
+    Raises KafkaUnavailable, TopicKeptForever."""
     if settings.recovery.topic_days:
         return settings.recovery.topic_days
     client = admin(settings.kafka, quiet=True)
@@ -32,11 +31,11 @@ def topic_days(settings: Settings) -> int:
             f"{exc}; or say with recovery.topic_days how long topics are kept"
         ) from exc
     if is_embedded(client):
-        return TOPIC_DAYS
+        return planned_days
     names = [name for lane in LANES if (name := lane.topic(settings.kafka.topic_prefix)) in there]
     found = configs_of(client, names)
     kept_ms = [_kept_ms(name, found.get(name, {})) for name in names]
-    return -(-max([TOPIC_DAYS * _DAY_MS, *kept_ms]) // _DAY_MS)
+    return -(-max([planned_days * _DAY_MS, *kept_ms]) // _DAY_MS)
 
 
 def _kept_ms(topic: str, config: Mapping[str, str]) -> int:

@@ -32,6 +32,7 @@ from backends.kafka.clients import (
 )
 from backends.kafka.embedded import PARTITIONS as EMBEDDED_PARTITIONS
 from backends.kafka.embedded import touch_topics
+from backends.kafka.topic_demands import REPLICATION, Shortfall, TopicPlan, shortfalls
 from backends.settings import KafkaSettings
 from message.vocabulary import Lane, dead_letter_topic, outcome_topic, trace_topic
 
@@ -45,8 +46,8 @@ _MIB = 1 << 20
 _DISPATCH: Final = {
     # An envelope may have 1 MiB; key, headers and the batch's own bytes come on top.
     "max.message.bytes": str(2 * _MIB),
-    # A day beyond the default `max_ttl_ms`: what retention removes would have expired anyway.
-    "retention.ms": str(8 * _DAY_MS),
+    # A size limit would remove records before their time.
+    "retention.bytes": "-1",
 }
 _DEAD: Final = {"max.message.bytes": str(4 * _MIB), "retention.ms": str(30 * _DAY_MS)}
 _OUTCOMES: Final = {"max.message.bytes": str(2 * _MIB), "retention.ms": str(7 * _DAY_MS)}
@@ -54,22 +55,12 @@ _LOOKBACK: Final = {"max.message.bytes": str(2 * _MIB), "retention.ms": str(8 * 
 _TRACE: Final = {"max.message.bytes": str(2 * _MIB), "retention.ms": str(7 * _DAY_MS)}
 _EVERY: Final = {"cleanup.policy": "delete", "unclean.leader.election.enable": "false"}
 _UNCOMPRESSED: Final = {"compression.type": "uncompressed"}
-_COMPARED: Final = ("min.insync.replicas", "max.message.bytes")
 
 Status = Literal["created", "exists", "differs", "failed"]
 
 
 class TopicsRefused(KafkaTrouble):
     """The topics cannot be made as asked; one sentence says why."""
-
-
-class TopicPlan(msgspec.Struct, frozen=True):
-    """The wanted state of one topic."""
-
-    name: str
-    partitions: int
-    replication: int
-    config: dict[str, str]
 
 
 class TopicReport(msgspec.Struct, kw_only=True):
@@ -93,6 +84,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """Topic of transactional messages, with as many partitions as a lane; empty: none."""
     replication: int | None = None
     min_isr: int | None = None
+    keep_days: int | None = None
+    """Days for which lanes' topics keep records (policy/topic_retention.py); None: as the broker does."""
     uncompressed: bool = False
     """Whether brokers keep lanes uncompressed: only then their limit counts inflated records."""
 
@@ -106,7 +99,8 @@ def plan(prefix: str, lanes: Iterable[Lane], wish: Wish, brokers: int) -> list[T
     in_sync = wish.min_isr or (2 if copies >= 3 else 1)
     _check(prefix, wish, copies=copies, in_sync=in_sync, brokers=brokers)
     every = {**_EVERY, "min.insync.replicas": str(in_sync)}
-    dispatch = {**every, **_DISPATCH, **(_UNCOMPRESSED if wish.uncompressed else {})}
+    kept = {} if wish.keep_days is None else {"retention.ms": str(wish.keep_days * _DAY_MS)}
+    dispatch = {**every, **_DISPATCH, **kept, **(_UNCOMPRESSED if wish.uncompressed else {})}
     lookback = [wish.lookback_topic] if wish.lookback_topic else []
     return [
         *(TopicPlan(lane.topic(prefix), wish.partitions, copies, dispatch) for lane in lanes),
@@ -254,7 +248,10 @@ def _compare(plan: TopicPlan, found: TopicMetadata, config: Mapping[str, str]) -
     """Compares a topic with its plan. Less than planned is a problem, more partitions are a remark."""
     partitions = len(found.partitions)
     replication = min((len(p.replicas) for p in found.partitions.values()), default=0)
-    problems = [*_too_few(plan, partitions, replication), *_too_weak(plan, config)]
+    problems = [
+        *_too_few(plan, partitions),
+        *(_remark(one) for one in shortfalls(plan, replication, config)),
+    ]
     extra = []
     if partitions > plan.partitions:
         extra.append(f"{partitions} partitions, {plan.partitions} asked for; left as it is")
@@ -267,31 +264,18 @@ def _compare(plan: TopicPlan, found: TopicMetadata, config: Mapping[str, str]) -
     )
 
 
-def _too_few(plan: TopicPlan, partitions: int, replication: int) -> list[str]:
-    problems = []
-    if partitions < plan.partitions:
-        problems.append(
-            f"{partitions} partitions, {plan.partitions} asked for: add them with kafka-topics.sh "
-            f"--alter --topic {plan.name} --partitions {plan.partitions} while the lane is empty, "
-            "since keys move to other partitions"
-        )
-    if replication < plan.replication:
-        problems.append(
-            f"{replication} copies, {plan.replication} asked for: move it with "
-            "kafka-reassign-partitions.sh"
-        )
-    return problems
+def _too_few(plan: TopicPlan, partitions: int) -> list[str]:
+    if partitions >= plan.partitions:
+        return []
+    remedy = f"kafka-topics.sh --alter --topic {plan.name} --partitions {plan.partitions}"
+    told = (
+        f"{partitions} partitions, {plan.partitions} asked for: add them with {remedy} while the lane is"
+        " empty, since keys move to other partitions"
+    )
+    return [told]
 
 
-def _too_weak(plan: TopicPlan, config: Mapping[str, str]) -> list[str]:
-    weaker = [
-        key for key in _COMPARED if key in config and int(config[key]) < int(plan.config[key])
-    ]
-    other = [
-        key for key in _UNCOMPRESSED if config.get(key) != plan.config.get(key, config.get(key))
-    ]
-    return [
-        f"{key} is {config.get(key)}, {plan.config[key]} asked for: change it with kafka-configs.sh "
-        f"--alter --topic {plan.name} --add-config {key}={plan.config[key]}"
-        for key in (*weaker, *other)
-    ]
+def _remark(one: Shortfall) -> str:
+    if one.key == REPLICATION:
+        return f"{one.found} copies, {one.wanted} asked for: move it with {one.remedy}"
+    return f"{one.key} is {one.found}, {one.wanted} asked for: change it with {one.remedy}"

@@ -172,10 +172,11 @@ def _keep_days(settings: Settings, ledger: SqlLedger, asked: int | None) -> int:
     from backends.kafka.retention import topic_days
     from idempotency.archive.contract import least_days
     from policy.active import in_force
+    from policy.topic_retention import topic_keep_days
     from policy.versions import Versions
 
     policy = in_force(settings, Versions(ledger.database)).policy
-    kept = topic_days(settings)
+    kept = topic_days(settings, topic_keep_days(policy))
     keep_days, least = policy.retention_days if asked is None else asked, least_days(policy, kept)
     if keep_days < least:
         name = "retention_days" if asked is None else "--before"

@@ -17,6 +17,7 @@ app = typer.Typer(name="topics", help="The topics in Kafka.", no_args_is_help=Tr
 
 APPLY = explained(
     "Create the missing topics of lanes, dead letters, trace and outcomes, and report those that differ. "
+    "The policy's longest lifetime decides how long lanes are kept. "
     "Changes and deletes nothing. Exits 1 if a topic falls short of what was asked for.",
     "hongyan topics apply",
     "hongyan topics apply --lane 'sms.*' --partitions 24 --dry-run",
@@ -98,11 +99,16 @@ def apply(
 def _applied(
     settings: Settings, lanes: list[str] | None, wish: Wish, *, dry_run: bool
 ) -> list[TopicReport]:
+    import msgspec
+
     from backends.kafka import topics as kafka_topics
     from hongyan.flags import patterns
+    from hongyan.policy_source import policy_in_force
     from message.vocabulary import lanes_matching
+    from policy.topic_retention import topic_keep_days
 
     chosen = lanes_matching(patterns(lanes) or ["*"])
+    wish = msgspec.structs.replace(wish, keep_days=topic_keep_days(policy_in_force(settings)))
     return kafka_topics.apply(settings.kafka, chosen, wish, dry_run=dry_run)
 
 

@@ -17,7 +17,8 @@ from typing import Final, NamedTuple, Protocol
 
 from idempotency.ledger import LedgerError
 from message.states import OPEN, State
-from policy.schema import DEFAULTS, Policy
+from policy.schema import Policy
+from policy.topic_retention import longest_ttl_ms
 
 SCHEMA: Final = "archive"
 _MS_PER_DAY: Final = 86_400_000
@@ -93,8 +94,7 @@ def compact(day: int) -> str:
 def least_days(policy: Policy, topic_days: int) -> int:
     """Returns the whole days that the ledger must keep. By then a record that Kafka repeats in `topic_days`
     (backends/kafka/retention.py) or that an operator's retry prolongs is known or expired."""
-    longest_ms = max(lane.max_ttl_ms for lane in {**DEFAULTS, **policy.lanes}.values())
-    return topic_days + -(-longest_ms // _MS_PER_DAY) + 1
+    return topic_days + -(-longest_ttl_ms(policy) // _MS_PER_DAY) + 1
 
 
 def open_states() -> Sequence[str]:

@@ -60,7 +60,7 @@ class Bench:
             topic_days=self.topic_days,
         )
 
-    def topic_days(self) -> int:
+    def topic_days(self, _policy: Policy) -> int:
         if self.kept is None:
             raise KafkaUnavailable("Kafka did not answer")
         return self.kept
