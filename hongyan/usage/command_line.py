@@ -19,6 +19,7 @@ PANELS: Final = {
         "receipts",
         "gateway",
         "keys",
+        "lookback",
         "console",
         "spark",
         "db",
