@@ -9,6 +9,7 @@ from typing import Any, Final
 from backends.environment import ACCOUNTS, KeyPath, variable_of
 
 ALLOWING: Final = "allow_literal_secrets"
+_CHECKS: Final = "checks"
 _PASSWORD: Final = re.compile(r"://[^/@:\s]*:[^/@\s]+@|[?&]password=[^&]")
 
 
@@ -35,7 +36,7 @@ def literals(
 
 
 def mark(data: Mapping[str, Any]) -> None:
-    """Marks the texts of accounts: only the adapter knows which of its options are secret."""
+    """Marks the texts of accounts and of look-back's checks: who reads them knows which are secret."""
     for account in _accounts(data):
         texts = {key: one for key, one in account.items() if isinstance(one, str)}
         account |= {key: FileText(text) for key, text in texts.items()}
@@ -58,8 +59,9 @@ def _text_at(data: Mapping[str, Any], path: KeyPath) -> str:
 
 def _accounts(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for around in (data, data.get("receipts")):
-        accounts = around.get(ACCOUNTS) if isinstance(around, Mapping) else None
+    places = ((data, ACCOUNTS), (data.get("receipts"), ACCOUNTS), (data.get("lookback"), _CHECKS))
+    for around, key in places:
+        accounts = around.get(key) if isinstance(around, Mapping) else None
         tables = accounts.values() if isinstance(accounts, dict) else ()
         found += [table for table in tables if isinstance(table, dict)]
     return found

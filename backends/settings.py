@@ -16,6 +16,7 @@ import msgspec
 from backends.environment import CONFIG_VARIABLE
 from backends.literal_secrets import FileText as FileText
 from backends.literal_secrets import no_literal as no_literal
+from backends.lookback_settings import LookbackSettings
 from backends.problems import SettingsError as SettingsError
 from backends.settings_reader import SettingsReader
 
@@ -44,6 +45,7 @@ _LOGINS: Final = (
     ("console", "database_url"),
     ("database", "url"),
     ("redis", "url"),
+    ("relay", "outbox_url"),
     ("spark", "ledger_url"),
 )
 """URLs that may hold a password."""
@@ -175,6 +177,17 @@ class ReceiptsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """`[receipts.accounts.NAME]`: keys that check the receipts of this account."""
 
 
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The HTTP gateway (docs/gateway.md)."""
+
+    listen: str = "127.0.0.1:9484"
+    timeout_s: Annotated[float, msgspec.Meta(ge=1, le=30)] = 10.0
+    """Time for Kafka's acknowledgement; then the answer is 503, and the client repeats."""
+    access_log: bool = True
+    """Whether each request is an event in the log: route, status, key and time."""
+    health_address: str = "127.0.0.1:9486"
+
+
 class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One recovery process (docs/recovery.md)."""
 
@@ -197,6 +210,26 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     topic_days: Annotated[int, msgspec.Meta(ge=0, le=3_650)] = 0
     """Days for which Kafka keeps the lanes' topics; 0: the archive asks the broker."""
     health_address: str = "127.0.0.1:9466"
+
+
+class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One relay of an outbox (docs/outbox.md)."""
+
+    outbox_url: str = ""
+    """The business's database: postgresql://…, mysql://… or sqlite:///FILE."""
+    table: str = "hongyan_outbox"
+    batch: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500
+    """Rows of one claim."""
+    poll_s: Seconds = 0.5
+    """Interval between two looks while nothing is due and nobody notifies."""
+    lease_s: Annotated[float, msgspec.Meta(ge=5, le=3_600)] = 60.0
+    """Time after which the rows of a relay that ended go to another."""
+    keep_hours: Annotated[int, msgspec.Meta(ge=1, le=8_760)] = 24
+    """Hours for which rows stay after their end."""
+    late_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 60.0
+    """Age of the oldest unpublished row from which an alert goes out; 0: never."""
+    drain_s: Seconds = 30.0
+    health_address: str = "127.0.0.1:9474"
 
 
 class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -248,6 +281,27 @@ class ResendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Time for which a preview may be started, and a start be approved."""
 
 
+class CampaignSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Campaigns, and the process that sends them (docs/campaigns.md)."""
+
+    id: str = ""
+    """Empty: host name, pid and a random part."""
+    folder: str = "campaigns"
+    """Folder of the crowd files that the console takes; a relative one is beside hongyan.toml. The process
+    that sends campaigns reads it under the same path."""
+    upload_mb: Annotated[int, msgspec.Meta(ge=1, le=64)] = 32
+    """Largest crowd file that the console takes, MiB."""
+    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e5)] = 200.0
+    """Rows a second that a campaign sends, at most; a campaign may ask for less."""
+    error_rate: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
+    """Share of bad rows from which a run pauses itself."""
+    late_s: Annotated[float, msgspec.Meta(ge=60, le=604_800)] = 3_600.0
+    """Age from which a cron's time that nobody ran is passed over."""
+    lease_s: Annotated[float, msgspec.Meta(ge=1, le=600)] = 15.0
+    """After this time another process goes on with a killed one's campaigns."""
+    health_address: str = "127.0.0.1:9468"
+
+
 class DeadLetterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limit on the dead letters that one worker writes per lane and reason (docs/dead-letters.md)."""
 
@@ -284,6 +338,8 @@ class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Time for which a lane has been paused by a person."""
     outcomes_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 60.0
     """Age of the oldest outcome event that is not published."""
+    lookback_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 60.0
+    """Age of the oldest committed message that look-back has not forwarded."""
 
 
 class OutcomeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -326,6 +382,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     recovery: RecoverySettings = RecoverySettings()
     resend: ResendSettings = ResendSettings()
     receipts: ReceiptsSettings = ReceiptsSettings()
+    relay: RelaySettings = RelaySettings()
+    gateway: GatewaySettings = GatewaySettings()
+    lookback: LookbackSettings = LookbackSettings()
+    campaigns: CampaignSettings = CampaignSettings()
     console: ConsoleSettings = ConsoleSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     alerts: AlertSettings = AlertSettings()

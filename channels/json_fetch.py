@@ -1,7 +1,9 @@
-"""Fetches JSON documents of a sign-in provider: certificates are verified, redirects not followed."""
+"""Fetches JSON documents of a sign-in provider or a business: certificates are verified, redirects not
+followed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -36,16 +38,20 @@ def check_secure(address: str) -> None:
 class JsonFetch:
     """Thread-safe as `sender` is. Every method raises FetchFailed."""
 
-    def __init__(self, sender: Sender, *, timeout_s: float, ca_file: str = "") -> None:
-        """An empty `ca_file` stands for the system's authorities."""
+    def __init__(
+        self, sender: Sender, *, timeout_s: float, ca_file: str = "", most: int = _MOST
+    ) -> None:
+        """An empty `ca_file` stands for the system's authorities. `most`: bytes of an answer."""
         self._sender = sender
+        self._most = most
         self._extensions: dict[str, Any] = {"timeout": {"total": timeout_s}}
         if ca_file:
             self._extensions["ca_file"] = ca_file
 
-    def get(self, address: str) -> dict[str, Any]:
-        """Returns the object at an address."""
-        return self._fetch("GET", address, [], b"")
+    def get(self, address: str, fields: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+        """Returns the object at an address. `fields`: further header fields."""
+        headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in fields]
+        return self._fetch("GET", address, headers, b"")
 
     def post(
         self, address: str, fields: dict[str, str], login: tuple[str, str] | None = None
@@ -73,12 +79,12 @@ class JsonFetch:
             raise FetchFailed(f"{answer.code}: {answer.detail}".rstrip(": "))
         if answer.status_code != httpx.codes.OK:
             raise FetchFailed(f"it answered {answer.status_code}", answer.status_code)
-        return _object(answer.content)
+        return _object(answer.content, self._most)
 
 
-def _object(content: bytes) -> dict[str, Any]:
+def _object(content: bytes, most: int) -> dict[str, Any]:
     try:
-        if len(content) <= _MOST:
+        if len(content) <= most:
             return msgspec.json.decode(content, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError):
         pass

@@ -16,6 +16,7 @@ from hongyan.commands import (
     accounts,
     alerts,
     bench,
+    campaign,
     completion,
     config,
     console,
@@ -25,12 +26,18 @@ from hongyan.commands import (
     demo,
     dev,
     doctor,
+    gateway,
+    ids,
+    keys,
     lanes,
+    lookback,
     lost,
+    outbox,
     policy,
     recall,
     receipts,
     recovery,
+    relay,
     resend,
     schema,
     send,
@@ -81,7 +88,9 @@ _COMMANDS = (
     (status.status, status.HELP, "Processes, lanes, alerts, held lines."),
     (doctor.doctor, doctor.HELP, "Find what could lose messages."),
     (trace.trace, trace.HELP, "Show what became of a message."),
+    (gateway.gateway, gateway.HELP, "Take in notifications over HTTP."),
     (receipts.receipts, receipts.HELP, "Take in providers' receipts."),
+    (relay.relay, relay.HELP, "Publish what waits in an outbox."),
     (recovery.recovery, recovery.HELP, "Send again, resolve, expire."),
     (resend.resend, resend.HELP, "Have deliveries sent again."),
     (recall.recall, recall.HELP, "Cancel or take back what was ordered."),
@@ -91,9 +100,12 @@ _COMMANDS = (
 for _command, _help, _line in _COMMANDS:
     _cls = ResendCommand if _command is resend.resend else OptionalValues
     app.command(_command.__name__, cls=_cls, help=_help, short_help=_line)(_command)
+app.add_typer(campaign.app)
 app.add_typer(deliveries.app)
 app.add_typer(lanes.app)
 app.add_typer(lost.app)
+app.add_typer(outbox.app)
+app.add_typer(lookback.app)
 app.add_typer(workers.app)
 app.add_typer(topics.app)
 app.add_typer(policy.app)
@@ -101,9 +113,11 @@ app.add_typer(templates.app)
 app.add_typer(accounts.app)
 app.add_typer(dead.app)
 app.add_typer(alerts.app)
+app.add_typer(keys.app)
 app.add_typer(db.app)
 app.add_typer(bench.app)
 app.add_typer(config.app)
+app.add_typer(ids.app)
 app.add_typer(console.app)
 app.add_typer(spark.app)
 app.command("completion", help=completion.HELP, short_help="Completion for your shell.")(

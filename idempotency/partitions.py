@@ -6,6 +6,7 @@ the default partition stay there: their day then has no partition of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Final
 
@@ -17,6 +18,9 @@ from backends.sql.database import Database
 
 DAYS_AHEAD: Final = 7
 TABLES: Final = ("deliveries", "payloads")
+"""The ledger's tables with partitions."""
+LOOKBACK_TABLES: Final = ("lookback_transactions",)
+"""Those of transactional messages."""
 LOCK: Final = 0x686F6E67796170
 """Advisory lock for making and archiving partitions."""
 _FILL: Final = 85
@@ -30,8 +34,10 @@ def partition_name(table: str, day: int) -> str:
     return f"{table}_{_EPOCH + timedelta(days=day):%Y%m%d}"
 
 
-def ensure_partitions(database: Database, days_ahead: int = DAYS_AHEAD) -> list[str]:
-    """Makes the missing partitions from today on. Returns their names; none on SQLite.
+def ensure_partitions(
+    database: Database, days_ahead: int = DAYS_AHEAD, tables: Sequence[str] = TABLES
+) -> list[str]:
+    """Makes the missing partitions of `tables` from today on. Returns their names; none on SQLite.
 
     Logs a warning for a role that may not make tables: rows go to the default partition then.
     """
@@ -39,20 +45,20 @@ def ensure_partitions(database: Database, days_ahead: int = DAYS_AHEAD) -> list[
         return []
     try:
         with database.begin() as connection:
-            return _ensure(connection, days_ahead)
+            return _ensure(connection, days_ahead, tables)
     except ProgrammingError as exc:
         _log.warning("ledger.partitions_not_made", error=str(exc.orig).partition("\n")[0])
         return []
 
 
-def _ensure(connection: Connection, days_ahead: int) -> list[str]:
+def _ensure(connection: Connection, days_ahead: int, tables: Sequence[str]) -> list[str]:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
     today = connection.execute(text("SELECT hongyan_now() / 86400000")).scalar_one()
     days = range(today, today + days_ahead + 1)
     return [
         name
         for day in days
-        for table in TABLES
+        for table in tables
         if (name := partition_name(table, day)) and _make(connection, table, name, day)
     ]
 

@@ -48,8 +48,8 @@ from idempotency.ledger import (
 from idempotency.lookups import Queries
 from idempotency.lost.findings import LostFindings
 from idempotency.outcomes.lanes import AnnouncedLanes
-from idempotency.outcomes.outbox import Outbox
-from idempotency.partitions import ensure_partitions
+from idempotency.outcomes.outbox import OutcomeOutbox
+from idempotency.partitions import LOOKBACK_TABLES, TABLES, ensure_partitions
 from idempotency.payload_cipher import PayloadCipher
 from idempotency.recalls import Recalls
 from idempotency.recovery.contract import RecoveryStore
@@ -114,6 +114,11 @@ class SqlLedger:
             self.maintain()
         return self._workers.sweep()
 
+    @property
+    def clock(self) -> Clock:
+        """The reader of the database's time, for parts beside the ledger's own."""
+        return self._workers.clock
+
     def maintain(self) -> list[str]:
         """Makes the coming days' partitions. Returns the names made."""
         self._maintain_at = time.monotonic() + _MAINTAIN_S
@@ -134,9 +139,9 @@ class SqlLedger:
             self.announced,
         )
 
-    def outbox(self) -> Outbox:
+    def outbox(self) -> OutcomeOutbox:
         """Returns the batches of outcome events that wait."""
-        return Outbox(self.database, self._workers.clock, self._sealer)
+        return OutcomeOutbox(self.database, self._workers.clock, self._sealer)
 
     def picks(self) -> Picks:
         """Returns selections of rows for a person, on this ledger's connections."""
@@ -269,7 +274,7 @@ def upgrade(
     with errors():
         before = schema.upgrade(database.url)
         online_indexes.build(database.url, tell)
-        ensure_partitions(database)
+        ensure_partitions(database, tables=(*TABLES, *LOOKBACK_TABLES))
         now = schema.current(database)
     database.close()
     return before, now

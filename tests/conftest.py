@@ -5,8 +5,10 @@ kafka_bootstrap   the brokers' addresses           topic_prefix    topics of thi
 database          the URL of a fresh PostgreSQL    redis_url       an empty Redis database
 ledger_database   one with an upgraded ledger      private_stack   one to break at will
 sqlite_database   the URL of a fresh SQLite file
+mariadb_database  the URL of a fresh MariaDB database, whose server starts only then
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -19,7 +21,7 @@ import structlog
 
 from deploy.local import stack as local
 from deploy.local.stack import Stack
-from tests.harness.databases import fresh_database, fresh_ledger
+from tests.harness.databases import fresh_database, fresh_ledger, fresh_mariadb
 from tests.harness.ground import fresh_redis, fresh_topics
 from tests.services import Services, started
 
@@ -133,6 +135,18 @@ def ledger_database(services: Services) -> Iterator[str]:
     services.require("postgres")
     with fresh_ledger(services.stack.database_url) as url:
         yield url
+
+
+@pytest.fixture
+def mariadb_database(services: Services) -> Iterator[str]:
+    """The URL of an empty MariaDB database, dropped afterwards. The server starts when a test asks; one
+    that runs already is named by HONGYAN_TEST_MARIADB_URL."""
+    url = os.environ.get("HONGYAN_TEST_MARIADB_URL")
+    if not url:
+        services.require_started("mariadb")
+        url = services.stack.layout.mariadb_url
+    with fresh_mariadb(url) as made:
+        yield made
 
 
 @pytest.fixture

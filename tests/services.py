@@ -41,6 +41,15 @@ class Services:
             if name in self._failed:
                 _give_up(f"{name} is not up: {self._failed[name]}")
 
+    def require_started(self, name: str) -> None:
+        """Starts a server that the stack has only when asked. Skips or fails as `require` does."""
+        if name not in self._failed:
+            try:
+                self._failed |= self.stack.up(only=[name])
+            except StackError as error:
+                self._failed[name] = str(error)
+        self.require(name)
+
     def require_all(self) -> None:
         self.require(*self.stack.names)
 

@@ -24,8 +24,10 @@ ENTRIES: Final = (
     Entry("search", "/search", "s"),
     Entry("doubt", "/doubt", "d"),
     Entry("resend", "/resend", "r"),
+    Entry("campaigns", "/campaigns", "m"),
     Entry("lost", "/lost", "l"),
     Entry("dead", "/dead", "x"),
+    Entry("lookback", "/lookback", "b"),
     Entry("lanes", "/lanes", "n"),
     Entry("fleet", "/fleet", "f"),
     Entry("alerts", "/alerts", "a"),
@@ -35,6 +37,7 @@ ENTRIES: Final = (
     Entry("archive", "/archive", "h"),
     Entry("doctor", "/doctor", "m", Role.OPERATOR),
     Entry("people", "/people", "e", Role.ADMIN),
+    Entry("api_keys", "/keys", "k", Role.ADMIN),
     Entry("audit", "/audit", "u", Role.ADMIN),
 )
 """All of them; an entry without a page is not shown."""

@@ -1,7 +1,7 @@
 """Configuration of our Kafka clients, with its reasons. Pure functions.
 
 `kafka.client` in hongyan.toml may add any property (TLS, SASL, timeouts) except `OURS`. These keep messages
-from being lost, doubled or reordered.
+from being lost, doubled or reordered (message/producer_properties.py).
 """
 
 from __future__ import annotations
@@ -10,18 +10,12 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from backends.settings import KafkaSettings, SettingsError
+from message.producer_properties import OURS as OURS
+from message.producer_properties import REASON, SAFE, SAFE_PRODUCER, refused_property
 
 GroupProtocol = Literal["consumer", "classic"]
 Config = dict[str, Any]
 
-MAX_MESSAGE_BYTES: Final = 4 << 20
-"""Above an envelope's 1 MiB: key and headers count too, and a dead letter carries more of them."""
-
-_SAFE: Final = {
-    "socket.keepalive.enable": True,
-    "log.connection.close": False,  # brokers close idle connections; that is no news
-    "reconnect.backoff.max.ms": 2_000,
-}
 _SAFE_CONSUMER: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,  # it would be stored before the message is handed over
@@ -42,20 +36,6 @@ _SAFE_CONSUMER: Final = {
     # A topic created later is found within this time.
     "topic.metadata.refresh.interval.ms": 5_000,
 }
-_SAFE_PRODUCER: Final = {
-    "acks": "all",
-    "enable.idempotence": True,
-    "max.in.flight.requests.per.connection": 5,
-    "partitioner": "murmur2_random",  # as Java does, so that one key keeps to one partition
-    "delivery.timeout.ms": 120_000,
-    "message.max.bytes": MAX_MESSAGE_BYTES,
-    "compression.type": "lz4",
-    # Bounded: past it produce() raises BufferError, which is back-pressure.
-    "queue.buffering.max.messages": 100_000,
-    "queue.buffering.max.kbytes": 65_536,
-    "linger.ms": 5,
-}
-
 CLASSIC_ASSIGNORS: Final = frozenset({"range", "roundrobin", "cooperative-sticky"})
 _ASSIGNORS: Final[dict[GroupProtocol, tuple[str, ...]]] = {
     # The first of each spreads every topic. The second lets a worker join at all: the broker's own choice,
@@ -64,20 +44,6 @@ _ASSIGNORS: Final[dict[GroupProtocol, tuple[str, ...]]] = {
     "classic": ("roundrobin", "cooperative-sticky"),
 }
 
-OURS: Final = frozenset(
-    {
-        *("bootstrap.servers", "metadata.broker.list", "group.id", "group.protocol"),
-        *("group.instance.id", "group.remote.assignor", "partition.assignment.strategy"),
-        *("enable.auto.commit", "auto.commit.enable", "enable.auto.offset.store"),
-        *("auto.offset.reset", "isolation.level", "check.crcs", "enable.partition.eof"),
-        *("allow.auto.create.topics", "session.timeout.ms", "message.max.bytes"),
-        *("acks", "request.required.acks", "enable.idempotence", "transactional.id"),
-        *("max.in.flight", "max.in.flight.requests.per.connection", "partitioner"),
-        *("retries", "message.send.max.retries", "delivery.timeout.ms", "message.timeout.ms"),
-        *("queue.buffering.max.messages", "queue.buffering.max.kbytes"),
-        *("queued.max.messages.kbytes", "queued.min.messages", "test.mock.num.brokers"),
-    }
-)
 _SETTING_FOR: Final = {
     "bootstrap.servers": "kafka.bootstrap",
     "metadata.broker.list": "kafka.bootstrap",
@@ -95,18 +61,15 @@ def check_client(extra: Mapping[str, object]) -> None:
     for key in extra:
         if key in _SETTING_FOR:
             raise SettingsError(f"kafka.client: set {_SETTING_FOR[key]} instead of {key!r}")
-        if key in OURS or key.endswith("_cb"):
-            raise SettingsError(
-                f"kafka.client: {key!r} cannot be set, because the promise that no message is "
-                "lost, doubled or reordered depends on it; remove the line"
-            )
+        if refused_property([key]):
+            raise SettingsError(f"kafka.client: {key!r} {REASON}")
 
 
 def common_config(settings: KafkaSettings, client_id: str = "") -> Config:
     """Returns the part that all clients share: address, the user's own properties, quiet reconnects."""
     check_client(settings.client)
     return {
-        **_SAFE,
+        **SAFE,
         **settings.client,
         "bootstrap.servers": settings.bootstrap,
         **({"client.id": client_id} if client_id else {}),
@@ -149,4 +112,4 @@ def producer_config(
     settings: KafkaSettings, client_id: str, changes: Mapping[str, int | str | bool]
 ) -> Config:
     """Returns the configuration of an idempotent producer; `changes` of our code replace defaults."""
-    return {**_SAFE_PRODUCER, **changes, **common_config(settings, client_id)}
+    return {**SAFE_PRODUCER, **changes, **common_config(settings, client_id)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Final
 
@@ -40,10 +40,7 @@ _NOT_THERE: Final = (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART)  # noq
 def read_topic(settings: KafkaSettings, topic: str, since_ms: int = 0) -> Iterator[Message]:
     """Yields the topic's records up to now and since `since_ms` (epoch milliseconds), in no order across
     partitions. Nothing for a topic that is not there. Raises KafkaUnavailable."""
-    alone = msgspec.structs.replace(
-        settings, group_id=f"{settings.group_id}-reader", group_instance_id=""
-    )
-    with closing(consumer(alone, protocol="classic")) as reader:
+    with closing(consumer(_alone(settings), protocol="classic")) as reader:
         try:
             bounds = _bounds(reader, topic, since_ms)
             reader.assign([TopicPartition(topic, p, start) for p, (start, _) in bounds.items()])
@@ -53,12 +50,45 @@ def read_topic(settings: KafkaSettings, topic: str, since_ms: int = 0) -> Iterat
         yield from _until(reader, topic, ends)
 
 
-def record_at(settings: KafkaSettings, topic: str, partition: int, offset: int) -> Message | None:
-    """Returns the record at that place; None if there is none (any more). Raises KafkaUnavailable."""
-    alone = msgspec.structs.replace(
+def ends_of(settings: KafkaSettings, topic: str) -> dict[int, int]:
+    """Returns the end of each partition: the offset of its next record. None for a topic that is not
+    there. Raises KafkaUnavailable."""
+    with closing(consumer(_alone(settings), protocol="classic")) as reader:
+        try:
+            return {partition: high for partition, (_, high) in _bounds(reader, topic, 0).items()}
+        except KafkaException as exc:
+            raise KafkaUnavailable(f"{topic} cannot be read ({exc.args[0].str()})") from exc
+
+
+def read_from(
+    settings: KafkaSettings, topic: str, starts: Mapping[int, int], until_ms: int
+) -> Iterator[Message]:
+    """Yields the records from these offsets on, up to now, in each partition up to the first one at or
+    after `until_ms`. A partition that `starts` does not name is read whole. Raises KafkaUnavailable."""
+    with closing(consumer(_alone(settings), protocol="classic")) as reader:
+        try:
+            wide, short = _bounds(reader, topic, 0), _bounds(reader, topic, until_ms)
+            if not is_embedded(reader):  # it finds no offset by a time
+                wide = {p: (low, min(high, short[p][0])) for p, (low, high) in wide.items()}
+            ranges = {p: (max(low, starts.get(p, low)), high) for p, (low, high) in wide.items()}
+            reader.assign([TopicPartition(topic, p, start) for p, (start, _) in ranges.items()])
+        except KafkaException as exc:
+            raise KafkaUnavailable(f"{topic} cannot be read ({exc.args[0].str()})") from exc
+        yield from _until(
+            reader, topic, {p: end for p, (start, end) in ranges.items() if start < end}
+        )
+
+
+def _alone(settings: KafkaSettings) -> KafkaSettings:
+    """Returns the settings of a reader that is in no group of ours."""
+    return msgspec.structs.replace(
         settings, group_id=f"{settings.group_id}-reader", group_instance_id=""
     )
-    with closing(consumer(alone, protocol="classic")) as reader:
+
+
+def record_at(settings: KafkaSettings, topic: str, partition: int, offset: int) -> Message | None:
+    """Returns the record at that place; None if there is none (any more). Raises KafkaUnavailable."""
+    with closing(consumer(_alone(settings), protocol="classic")) as reader:
         try:
             low, high = _bounds(reader, topic, 0).get(partition, (0, 0))
             if not low <= offset < high:
@@ -73,14 +103,11 @@ def record_at(settings: KafkaSettings, topic: str, partition: int, offset: int) 
 def records_at(settings: KafkaSettings, places: Iterable[Place]) -> dict[Place, Message]:
     """Returns the records at those places, without places that hold none (any more). Reads over what lies
     between two places that are near. Raises KafkaUnavailable."""
-    alone = msgspec.structs.replace(
-        settings, group_id=f"{settings.group_id}-reader", group_instance_id=""
-    )
     wanted = set(places)
     found: dict[Place, Message] = {}
     if not wanted:
         return found
-    with closing(consumer(alone, protocol="classic")) as reader:
+    with closing(consumer(_alone(settings), protocol="classic")) as reader:
         for topic in sorted({place[0] for place in wanted}):
             for record in _picked(reader, topic, wanted):
                 place = (topic, record.partition(), record.offset())

@@ -51,6 +51,7 @@ _DISPATCH: Final = {
 }
 _DEAD: Final = {"max.message.bytes": str(4 * _MIB), "retention.ms": str(30 * _DAY_MS)}
 _OUTCOMES: Final = {"max.message.bytes": str(2 * _MIB), "retention.ms": str(7 * _DAY_MS)}
+_LOOKBACK: Final = {"max.message.bytes": str(2 * _MIB), "retention.ms": str(8 * _DAY_MS)}
 _TRACE: Final = {"max.message.bytes": str(2 * _MIB), "retention.ms": str(7 * _DAY_MS)}
 _EVERY: Final = {"cleanup.policy": "delete", "unclean.leader.election.enable": "false"}
 _UNCOMPRESSED: Final = {"compression.type": "uncompressed"}
@@ -79,6 +80,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     dead_partitions: int = 3
     trace_partitions: int = 6
     outcome_partitions: int = 6
+    lookback_topic: str = ""
+    """Topic of transactional messages, with as many partitions as a lane; empty: none."""
     replication: int | None = None
     min_isr: int | None = None
     keep_days: int | None = None
@@ -98,8 +101,10 @@ def plan(prefix: str, lanes: Iterable[Lane], wish: Wish, brokers: int) -> list[T
     every = {**_EVERY, "min.insync.replicas": str(in_sync)}
     kept = {} if wish.keep_days is None else {"retention.ms": str(wish.keep_days * _DAY_MS)}
     dispatch = {**every, **_DISPATCH, **kept, **(_UNCOMPRESSED if wish.uncompressed else {})}
+    lookback = [wish.lookback_topic] if wish.lookback_topic else []
     return [
         *(TopicPlan(lane.topic(prefix), wish.partitions, copies, dispatch) for lane in lanes),
+        *(TopicPlan(name, wish.partitions, copies, {**every, **_LOOKBACK}) for name in lookback),
         TopicPlan(dead_letter_topic(prefix), wish.dead_partitions, copies, {**every, **_DEAD}),
         TopicPlan(trace_topic(prefix), wish.trace_partitions, copies, {**every, **_TRACE}),
         TopicPlan(outcome_topic(prefix), wish.outcome_partitions, copies, {**every, **_OUTCOMES}),

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from backends.metrics import (
+    campaigns_families,
+    gateway_families,
+    lookback_families,
     receipts_families,
     recovery_families,
+    relay_families,
     shared_families,
     worker_families,
 )
@@ -17,6 +21,10 @@ FAMILIES: Final = (
     *worker_families.FAMILIES,
     *recovery_families.FAMILIES,
     *receipts_families.FAMILIES,
+    *relay_families.FAMILIES,
+    *gateway_families.FAMILIES,
+    *lookback_families.FAMILIES,
+    *campaigns_families.FAMILIES,
 )
 BY_NAME: Final = {family.name: family for family in FAMILIES}
 

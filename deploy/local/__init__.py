@@ -1,10 +1,10 @@
-"""The local stack: real Kafka, PostgreSQL and Redis on loopback, without Docker.
+"""The local stack: real Kafka, PostgreSQL, Redis and MariaDB on loopback, without Docker.
 
     layout      where things are: folders, ports, addresses
     process     start, watch and end programs by process id
     system      the distribution's packages
     probe       is a server answering?
-    kafka, postgres, redis_server    one server each
+    kafka, postgres, redis_server, mariadb    one server each
     simulator_server    a simulated provider, and the hongyan.toml for all of it
     stack       all of them together; what tests use
     __main__    up, down, status, env

@@ -15,7 +15,7 @@ DEFAULT_PORT_BASE = 19_000
 """Below Linux's range for outgoing connections (32768–60999), so nothing takes a port by chance."""
 
 # A server's port is the base plus the tail of the port everyone knows it by.
-KAFKA, CONTROLLER, REDIS, POSTGRES = 92, 192, 379, 432
+KAFKA, CONTROLLER, REDIS, POSTGRES, MARIADB = 92, 192, 379, 432, 306
 WORKER, RECOVERY, RECEIPTS = 464, 466, 470
 SIMULATOR_CONTROL, SIMULATOR, SIMULATOR_MAIL = 898, 899, 825
 MAX_BROKERS = 3
@@ -75,6 +75,10 @@ class Layout:
         return self.port_base + POSTGRES
 
     @property
+    def mariadb_port(self) -> int:
+        return self.port_base + MARIADB
+
+    @property
     def simulator_ports(self) -> dict[str, int]:
         """The simulator's ports: of the protocols, of its control, of its mail server."""
         tails = {"http": SIMULATOR, "control": SIMULATOR_CONTROL, "smtp": SIMULATOR_MAIL}
@@ -89,7 +93,7 @@ class Layout:
     def ports(self) -> list[int]:
         kafka = [self.kafka_port(n) for n in self.broker_ids]
         controllers = [self.controller_port(n) for n in self.broker_ids]
-        return [*kafka, *controllers, self.redis_port, self.postgres_port]
+        return [*kafka, *controllers, self.redis_port, self.postgres_port, self.mariadb_port]
 
     @property
     def bootstrap(self) -> str:
@@ -99,6 +103,11 @@ class Layout:
     def database_url(self) -> str:
         login = f"{USER}:{PASSWORD}@{HOST}:{self.postgres_port}"
         return f"postgresql+psycopg://{login}/{DATABASE}"
+
+    @property
+    def mariadb_url(self) -> str:
+        """Of the server; tests make databases of their own in it."""
+        return f"mysql+pymysql://{USER}:{PASSWORD}@{HOST}:{self.mariadb_port}/mysql"
 
     @property
     def redis_url(self) -> str:

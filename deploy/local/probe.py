@@ -61,6 +61,15 @@ def redis_answers(port: int) -> bool:
         return False
 
 
+def mariadb_answers(port: int) -> bool:
+    """A greeting of protocol 10, and no error packet: three bytes of length, a number, the version."""
+    try:
+        with socket.create_connection((HOST, port), _TIMEOUT_S) as client:
+            return _exactly(client, 5)[4] == 10
+    except OSError:
+        return False
+
+
 def kafka_brokers(port: int) -> set[int]:
     """The numbers of the brokers that this one sees in service; none when it does not answer.
 

@@ -20,6 +20,7 @@ from deploy.local import probe, process, system
 from deploy.local.errors import NotReady, PortTaken, StackError
 from deploy.local.kafka import Broker
 from deploy.local.layout import Layout
+from deploy.local.mariadb import MariaDb
 from deploy.local.postgres import Postgres
 from deploy.local.process import Identity, PidFile
 from deploy.local.redis_server import Redis
@@ -54,10 +55,18 @@ class Stack:
         self._servers: dict[str, LocalServer] = {
             server.name: server for server in (*brokers, Postgres(layout), Redis(layout), *played)
         }
+        asked_for = [MariaDb(layout)]
+        self._asked_for: dict[str, LocalServer] = {server.name: server for server in asked_for}
+        """Started by `start` or `up(only)` alone, and stopped with the others."""
 
     @property
     def names(self) -> list[str]:
         return list(self._servers)
+
+    @property
+    def every_name(self) -> list[str]:
+        """The names, with those of servers that start only when asked for."""
+        return [*self._servers, *self._asked_for]
 
     @property
     def brokers(self) -> list[str]:
@@ -82,7 +91,7 @@ class Stack:
 
         One that cannot start does not keep the others from it.
         """
-        names = [name for name in self.names if not only or name in only]
+        names = [name for name in self.every_name if name in (only or self.names)]
         with self._locked():
             layouts.check_record(self.layout.root)
             self._refuse_other_layout()
@@ -103,7 +112,7 @@ class Stack:
         """Stop all that runs; give back the names of those stopped."""
         with self._locked():
             # All are told before any is waited for: a broker left alone has no quorum to leave.
-            stopped = [name for name in self.names if self._tell(name)]
+            stopped = [name for name in self.every_name if self._tell(name)]
             for name in stopped:
                 self._end(name)
         if wipe:
@@ -111,7 +120,8 @@ class Stack:
         return stopped
 
     def status(self) -> list[Status]:
-        return [self._status(server) for server in self._servers.values()]
+        shown = [*self.names, *(name for name in self._asked_for if self.running(name))]
+        return [self._status(self._server(name)) for name in shown]
 
     def running(self, name: str) -> bool:
         return self._pid_file(name).read() is not None
@@ -138,8 +148,8 @@ class Stack:
         """End one at once, by SIGKILL or PostgreSQL's immediate shutdown; wait until it is gone."""
         known = self._known(name)
         process.send_family(known, signal.SIGCONT)
-        process.send(known, self._servers[name].crash_signal)
-        if not process.wait_gone(known, self._servers[name].stop_s):
+        process.send(known, self._server(name).crash_signal)
+        if not process.wait_gone(known, self._server(name).stop_s):
             raise StackError(f"{name} (pid {known.pid}) outlived its kill.")
         self._pid_file(name).clear()
 
@@ -226,16 +236,18 @@ class Stack:
         if not recorded or recorded == layouts.record(self.layout):
             return
         former = Stack(Layout(self.layout.root, **recorded))
-        if any(former.running(name) for name in former.names):
+        if any(former.running(name) for name in former.every_name):
             raise StackError(
                 f"the stack in {self.layout.root} is up with {former.layout.brokers} broker(s) "
                 f"from port base {former.layout.port_base}; stop it first with `make down`."
             )
 
     def _server(self, name: str) -> LocalServer:
-        if name not in self._servers:
-            raise StackError(f"there is no {name} in this stack, only {', '.join(self.names)}.")
-        return self._servers[name]
+        found = self._servers.get(name) or self._asked_for.get(name)
+        if found is None:
+            named = ", ".join(self.every_name)
+            raise StackError(f"there is no {name} in this stack, only {named}.")
+        return found
 
     def _known(self, name: str) -> Identity:
         self._server(name)

@@ -33,6 +33,8 @@ _FOUND: dict[str, Callable[[], object]] = {
     "npm": lambda: shutil.which("npm"),
     "redis-server": lambda: shutil.which("redis-server"),
     "postgresql": postgres_programs,
+    # The core alone: the whole package would start a server of the system's.
+    "mariadb-server-core": lambda: shutil.which("mariadbd"),
     "chromium": lambda: shutil.which("chromium"),
     "fonts-noto-cjk": lambda: any(Path("/usr/share/fonts").rglob("NotoSansCJK*")),
     "systemd": lambda: shutil.which("systemd-analyze"),

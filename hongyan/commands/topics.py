@@ -78,7 +78,10 @@ def apply(
 ) -> None:
     from backends.kafka.topics import Wish
 
+    settings = settings_of(context)
+    lookback = settings.lookback
     wish = Wish(
+        lookback_topic=lookback.topic if lookback.biz_types else "",
         partitions=partitions,
         dead_partitions=dead_partitions,
         trace_partitions=trace_partitions,
@@ -87,7 +90,7 @@ def apply(
         min_isr=min_isr,
         uncompressed=uncompressed,
     )
-    reports = _applied(settings_of(context), lanes, wish, dry_run=dry_run)
+    reports = _applied(settings, lanes, wish, dry_run=dry_run)
     print_json(reports) if as_json else _show(reports, dry_run)
     bad = any(r.status in ("differs", "failed") for r in reports)
     raise typer.Exit(PROBLEMS if bad else DONE)

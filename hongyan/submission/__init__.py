@@ -1,2 +1,1 @@
-"""Parts of `hongyan send`, in order: notification_file, template_check, receiver_check, then
-outcome_wait and output."""
+"""Parts of `hongyan send`, in order: notification_file, row_checks, outcome_wait, output."""

@@ -12,8 +12,20 @@ from typer.core import TyperCommand, TyperGroup
 
 PANELS: Final = {
     "Try": ("demo", "dev", "simulator", "bench"),
-    "Send": ("send", "trace", "recall", "schema"),
-    "Run": ("worker", "recovery", "receipts", "console", "spark", "db", "topics"),
+    "Send": ("send", "campaign", "trace", "recall", "id", "schema"),
+    "Run": (
+        "worker",
+        "recovery",
+        "receipts",
+        "relay",
+        "lookback",
+        "gateway",
+        "keys",
+        "console",
+        "spark",
+        "db",
+        "topics",
+    ),
     "Operate": (
         "status",
         "doctor",
@@ -21,6 +33,7 @@ PANELS: Final = {
         "resend",
         "lost",
         "dead",
+        "outbox",
         "alerts",
         "lanes",
         "workers",

@@ -138,6 +138,13 @@ class AlertWindows(LedgerPart):
             connection.execute(sql.NOT_POSTED, name | {"next_try": now + pause, "error": error})
 
 
+def note_in(connection: Connection, raised: Sequence[Raised], now: int) -> None:
+    """Counts the alerts in the caller's transaction; the next `upkeep` reports them. The text of an alert
+    exists exactly if the change that it is about does."""
+    for one in sorted(raised, key=lambda one: (one.rule, one.subject)):
+        _noted(connection, one, now)
+
+
 def _noted(connection: Connection, one: Raised, now: int) -> Row[Any]:
     name = {"rule": one.rule, "subject": one.subject}
     connection.execute(sql.ENTER, name)

@@ -6,13 +6,10 @@ rows that are in the file already; they go there once more, the same to the byte
 
 from __future__ import annotations
 
-import gzip
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 from sqlalchemy import Connection, text
 
 from backends.sql.database import Database
@@ -25,14 +22,13 @@ from idempotency.archive.contract import (
     date_of,
     open_states,
 )
+from idempotency.archive.row_files import append_rows
 from idempotency.error_mapping import errors
-from idempotency.ledger import LedgerUnavailable
 from idempotency.transactions import Clock, LedgerPart
 
 BATCH: Final = 500
 """Rows that leave in one transaction."""
 _MS_PER_DAY: Final = 86_400_000
-_PRIVATE: Final = 0o700
 
 # Rows are in the order in which they came, so the first one's day is the oldest.
 _OLDEST = text("SELECT day FROM deliveries ORDER BY rowid LIMIT 1")
@@ -88,7 +84,7 @@ class SqliteArchive(LedgerPart):
                 _refuse_open(connection, day)
                 asked = {"day": day, "after": place, "batch": BATCH}
                 found = connection.execute(_ROWS, asked).mappings().all()
-                self._append(path, "delivery", found)
+                append_rows(path, "delivery", found)
                 for row in found:
                     connection.execute(_GONE, {"place": row["place"], "version": row["version"]})
             if not found:
@@ -112,24 +108,9 @@ class SqliteArchive(LedgerPart):
             with errors(), self._database.begin() as connection:
                 _refuse_open(connection, day)
                 found = connection.execute(_PAYLOADS, {"day": day, "batch": BATCH}).mappings().all()
-                self._append(path, "payload", found)
+                append_rows(path, "payload", found)
                 for row in found:
                     connection.execute(_PAYLOAD_GONE, dict(row))
-
-    def _append(self, path: Path, kind: str, rows: Sequence[Any]) -> None:
-        """Appends a member to the gzip file, on disk when this returns. Bytes are Base64."""
-        if not rows:
-            return
-        lines = (msgspec.json.encode({"kind": kind, **_columns(row)}) + b"\n" for row in rows)
-        member = gzip.compress(b"".join(lines), mtime=0)
-        try:
-            path.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-            with open(path, "ab", opener=_private) as file:
-                file.write(member)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as exc:
-            raise LedgerUnavailable(f"the archive {path} cannot be written: {exc}") from exc
 
 
 def _refuse_open(connection: Connection, day: int) -> None:
@@ -137,11 +118,3 @@ def _refuse_open(connection: Connection, day: int) -> None:
         raise DayOpen(
             f"{date_of(day)} has open rows: what is left of it stays until they have ended"
         )
-
-
-def _columns(row: Any) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "place"}
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

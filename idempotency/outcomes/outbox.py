@@ -65,7 +65,7 @@ class OutcomesWaiting(NamedTuple):
     """Age of the oldest batch."""
 
 
-class Outbox(LedgerPart):
+class OutcomeOutbox(LedgerPart):
     """Every method is one transaction and raises LedgerError alone."""
 
     def __init__(self, database: Database, clock: Clock, sealer: PayloadCipher) -> None:

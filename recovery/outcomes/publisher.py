@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from backends.metrics import recovery_families as of_recovery
 from backends.metrics.instruments import counter_of
 from idempotency.ledger import LedgerError
-from idempotency.outcomes.outbox import Outbox, OutcomeBatch
+from idempotency.outcomes.outbox import OutcomeBatch, OutcomeOutbox
 from recovery.outcomes.events import ReadyEvent
 
 log = structlog.get_logger(__name__)
@@ -80,7 +80,7 @@ class OutcomePublisher:
     def __init__(
         self,
         terms: PublisherTerms,
-        outbox: Outbox,
+        outbox: OutcomeOutbox,
         publication: Publication,
         *,
         ready: Callable[[Sequence[OutcomeBatch]], list[ReadyEvent]],

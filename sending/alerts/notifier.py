@@ -30,6 +30,7 @@ LASTING: Final = frozenset(
         "lag",
         "dead_letters_held",
         "breaker_open",
+        "outbox_late",
         "outcomes_late",
         "lost",
         "unknown_age",
@@ -39,6 +40,7 @@ LASTING: Final = frozenset(
         "policy_refused",
         "policy_lanes_kept",
         "resend_job_paused",
+        "lookback_forward_late",
     }
 )
 """Rules that are raised at every look until they are over; each other one reports an event."""
@@ -49,6 +51,9 @@ RULES: Final = LASTING | {
     "heartbeat_lost",
     "records_removed",
     "log_began_anew",
+    "outbox_parked",
+    "lookback_unresolved",
+    "lookback_conflict",
 }
 """All rules; docs/runbook.md has a section for each."""
 _MS: Final = 1_000

@@ -133,6 +133,13 @@ def rules_of(settings: AlertSettings) -> AlertRules:
             "job",
         ),
         ThresholdRule(
+            "lookback_forward_late",
+            "hongyan_lookback_oldest_committed_seconds",
+            settings.lookback_s,
+            "a committed message has not been forwarded for {value:,.0f} s;"
+            " the log of hongyan lookback has the cause (not_forwarded)",
+        ),
+        ThresholdRule(
             "policy_lanes_kept",
             "hongyan_policy_lanes_kept",
             1,

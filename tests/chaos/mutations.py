@@ -26,6 +26,7 @@ from tests.chaos.mutations_control import CONTROL
 from tests.chaos.mutations_doctor import DOCTOR
 from tests.chaos.mutations_faults import FAULTS
 from tests.chaos.mutations_http2 import HTTP2
+from tests.chaos.mutations_lookback import LOOKBACK
 from tests.chaos.mutations_lost import LOST
 from tests.chaos.mutations_outcomes import OUTCOMES
 from tests.chaos.mutations_recovery import RECOVERY
@@ -806,6 +807,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *CONTROL,
     *OUTCOMES,
     *LOST,
+    *LOOKBACK,
     *SPARK_LOST,
     *CONSOLE,
     *RESOLVERS,

@@ -5,7 +5,9 @@ import pytest
 
 from deploy.local import kafka, postgres, probe
 from deploy.local.layout import HOST, Layout
+from deploy.local.mariadb import MariaDb, init_statements
 from deploy.local.redis_server import Redis
+from deploy.local.stack import Stack
 
 
 def test_one_broker_keeps_one_copy(tmp_path: Path) -> None:
@@ -77,6 +79,20 @@ def test_redis_keeps_nothing_and_listens_on_loopback_alone(tmp_path: Path) -> No
     assert given["--bind"] == HOST
 
 
+def test_mariadb_keeps_its_durability_and_listens_on_loopback_alone(tmp_path: Path) -> None:
+    made = MariaDb(Layout(tmp_path)).settings()
+    assert made["innodb-flush-log-at-trx-commit"] == "1"
+    assert made["bind-address"] == HOST
+    assert all(f"@'{HOST}'" in line for line in init_statements().splitlines())
+
+
+def test_mariadb_starts_only_when_asked_for(tmp_path: Path) -> None:
+    stack = Stack(Layout(tmp_path))
+    assert "mariadb" not in stack.names
+    assert "mariadb" in stack.every_name
+    assert "mariadb" not in {one.service for one in stack.status()}
+
+
 def test_brokers_are_read_from_a_metadata_answer() -> None:
     host = b"127.0.0.1"
     one = struct.pack(">ih", 1, len(host)) + host + struct.pack(">ih", 19_092, -1)
@@ -88,3 +104,4 @@ def test_a_server_that_is_not_there_does_not_answer() -> None:
     nobody = 1  # a port that no one uses
     assert probe.kafka_brokers(nobody) == set()
     assert not probe.redis_answers(nobody)
+    assert not probe.mariadb_answers(nobody)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
+from sqlalchemy import create_engine
 
 from backends.settings import DatabaseSettings, Settings
 from backends.sql import migrations
@@ -42,6 +43,21 @@ def fresh_ledger(server_url: str) -> Iterator[str]:
         with connected(url) as connection:
             connection.execute("UPDATE ledger_identity SET id = %s", (secrets.token_hex(6),))
         yield url
+
+
+@contextmanager
+def fresh_mariadb(server_url: str) -> Iterator[str]:
+    """The URL of a new, empty MariaDB database, dropped afterwards."""
+    name = f"t_{uuid.uuid4().hex[:16]}"
+    engine = create_engine(server_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as server:
+        server.exec_driver_sql(f"CREATE DATABASE {name}")
+    try:
+        yield named(server_url, name)
+    finally:
+        with engine.connect() as server:
+            server.exec_driver_sql(f"DROP DATABASE {name}")
+        engine.dispose()
 
 
 def named(server_url: str, name: str) -> str:

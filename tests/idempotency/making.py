@@ -39,6 +39,11 @@ class World:
     def is_postgres(self) -> bool:
         return self.url.startswith("postgres")
 
+    @property
+    def first(self) -> SqlLedger:
+        """The ledger that was opened first."""
+        return self._opened[0] if self._opened else self.open()
+
     def open(self) -> SqlLedger:
         ledger = open_ledger(self.settings, lambda: self.now)
         self._opened.append(ledger)

@@ -136,7 +136,7 @@ def test_a_row_that_is_being_opened_at_that_moment_keeps_its_day(
     world: World, ledger: SqlLedger, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The archive waits for who writes, and looks when nobody can write any more."""
-    monkeypatch.setattr("idempotency.archive.postgres.LOCK_WAIT", "9s")
+    monkeypatch.setattr("idempotency.archive.day_partitions.LOCK_WAIT", "9s")
     (one,) = sent(ledger, 1)
     years_later(world, ledger)
     waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
@@ -157,7 +157,7 @@ def test_a_row_that_is_being_opened_at_that_moment_keeps_its_day(
 def test_claims_go_on_while_somebody_keeps_the_day_from_leaving(
     world: World, ledger: SqlLedger, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("idempotency.archive.postgres.LOCK_WAIT", "100ms")
+    monkeypatch.setattr("idempotency.archive.day_partitions.LOCK_WAIT", "100ms")
     (one,) = sent(ledger, 1)
     years_later(world, ledger)
     with psycopg.connect(world.url.replace("+psycopg", "")) as other:

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from backends.settings import DatabaseSettings, Settings
 from idempotency.outcomes.lanes import TOPIC
-from idempotency.outcomes.outbox import Outbox
+from idempotency.outcomes.outbox import OutcomeOutbox
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.states import Event
 from recovery.outcomes.events import ReadyEvent, ready_events
@@ -60,7 +60,7 @@ class Bench:
         self.target = Target()
         self.seconds = 0.0
         self.registry = CollectorRegistry()
-        self.outbox: Outbox = ledger.outbox()
+        self.outbox: OutcomeOutbox = ledger.outbox()
         duties = ledger.duties()
         self.publisher = OutcomePublisher(
             PublisherTerms(TOPIC, LONGEST_S, 7),

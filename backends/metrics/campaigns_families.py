@@ -1,0 +1,29 @@
+"""Families that campaigns alone show."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from backends.metrics import families
+
+_BY: Final = (families.CAMPAIGNS,)
+
+ROWS: Final = families.counter(
+    "campaign_rows",
+    "Settled rows of crowd files: `sent` (in Kafka), `bad`, `repeated`.",
+    "end",
+    by=_BY,
+    watch="`bad` beside `sent`: the file does not fit its template",
+)
+_gauge = partial(families.gauge, by=_BY)
+OPEN: Final = _gauge("campaigns_open", "Campaigns by state, `SCHEDULED` or `RUNNING`.", "state")
+SENDING: Final = _gauge("campaigns_sending", "Runs that this process sends.")
+LATE: Final = _gauge(
+    "campaigns_late_seconds",
+    "Age of the oldest due time whose run is not open.",
+    watch="above a minute: more runs are open than all processes send",
+)
+
+FAMILIES: Final = tuple(one for one in list(vars().values()) if isinstance(one, families.Family))
+"""All of the above, in their order."""

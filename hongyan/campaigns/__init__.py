@@ -1,0 +1,1 @@
+"""Options and output of `hongyan campaign`."""

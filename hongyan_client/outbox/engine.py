@@ -1,0 +1,96 @@
+"""An engine of the relay's own on a business's database: PostgreSQL, MySQL or MariaDB, SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, Final
+
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import exc as sa
+from sqlalchemy.engine import URL, make_url
+
+from hongyan_client.outbox.clock import POSTGRESQL, SQLITE, spelling
+
+DRIVERS: Final = {
+    POSTGRESQL: "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+    SQLITE: "sqlite",
+}
+_BUSY_S: Final = 5.0
+_CONNECT_S: Final = 5
+_IDLE_S: Final = 5
+_ANSWER_S: Final = 15
+"""Longest wait for an answer of MySQL; PostgreSQL ends the statement itself."""
+
+
+def outbox_url(url: str) -> URL:
+    """Returns the URL with the driver that the relay uses. Raises ValueError without the URL's text."""
+    try:
+        parsed = make_url(url.replace("postgres://", "postgresql://", 1))
+    except (sa.ArgumentError, ValueError):
+        raise ValueError(
+            "it cannot be read: write postgresql://…, mysql://… or sqlite:///FILE"
+        ) from None
+    driver = DRIVERS.get(parsed.get_backend_name())
+    if driver is None:
+        raise ValueError(
+            f"{parsed.get_backend_name()} is not supported: use postgresql, mysql, mariadb or sqlite"
+        )
+    return parsed.set(drivername=driver)
+
+
+def outbox_engine(url: URL | str, *, pool_size: int = 4) -> Engine:
+    """Returns an engine with short waits and read committed transactions. Raises ValueError."""
+    made = outbox_url(url.render_as_string(hide_password=False) if isinstance(url, URL) else url)
+    if made.get_backend_name() == SQLITE:
+        return _sqlite(made)
+    engine = create_engine(
+        made,
+        pool_size=pool_size,
+        pool_timeout=_BUSY_S,
+        pool_pre_ping=True,
+        hide_parameters=True,
+        isolation_level="READ COMMITTED",
+        connect_args=_connect_args(made),
+    )
+    if spelling(made.get_backend_name()) == "mysql":
+        event.listen(engine, "connect", _end_idle_transactions)
+    return engine
+
+
+def _connect_args(url: URL) -> dict[str, Any]:
+    if spelling(url.get_backend_name()) == "mysql":
+        return {
+            "connect_timeout": _CONNECT_S,
+            "read_timeout": _ANSWER_S,
+            "write_timeout": _ANSWER_S,
+        }
+    return {"connect_timeout": _CONNECT_S, "application_name": "hongyan-relay", **url.query}
+
+
+def _end_idle_transactions(connection: Any, _record: object) -> None:
+    """Lets MariaDB end the session of a paused process, as PostgreSQL does; MySQL has no such setting."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW VARIABLES LIKE 'idle_transaction_timeout'")
+        if cursor.fetchone():
+            cursor.execute(f"SET SESSION idle_transaction_timeout = {_IDLE_S}")
+
+
+def _sqlite(url: URL) -> Engine:
+    engine = create_engine(
+        url,
+        hide_parameters=True,
+        connect_args={
+            "timeout": _BUSY_S,
+            "isolation_level": None,
+            "check_same_thread": False,
+        },
+    )
+    event.listen(engine, "connect", _durable)
+    event.listen(engine, "begin", lambda conn: conn.exec_driver_sql("BEGIN IMMEDIATE"))
+    return engine
+
+
+def _durable(connection: sqlite3.Connection, _record: object) -> None:
+    connection.execute("PRAGMA synchronous = FULL")

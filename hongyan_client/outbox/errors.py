@@ -1,0 +1,68 @@
+"""Errors of the outbox.
+
+    OutboxTrouble
+     ├─ OutboxAway       the database does not answer, or refuses for now: the same call may work later
+     └─ OutboxMissing    the tables are not there; the business's migration makes them
+
+An envelope that breaks its rules is `message.envelope.EnvelopeError`. Any other error of a driver is a bug
+and stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import exc as sa
+
+
+class OutboxTrouble(Exception):
+    """Base of the ladder."""
+
+
+class OutboxAway(OutboxTrouble):
+    """The database cannot be reached, is busy, or ended the transaction to resolve a conflict."""
+
+
+class OutboxMissing(OutboxTrouble):
+    """The outbox's tables do not exist."""
+
+
+_MISSING_STATE = "42P01"  # PostgreSQL
+_MISSING_NUMBER = 1146  # MySQL
+
+
+@contextmanager
+def outbox_errors(name: str) -> Iterator[None]:
+    """Maps errors of SQLAlchemy and its drivers; `name` is the table's."""
+    try:
+        yield
+    except sa.TimeoutError as exc:
+        raise OutboxAway("every connection of the pool is in use") from exc
+    except sa.DBAPIError as exc:
+        if _is_missing(exc):
+            raise OutboxMissing(
+                f"there is no table {name}: run the business's migration that calls"
+                " hongyan_client.outbox.migration.upgrade"
+            ) from exc
+        if not _is_away(exc):
+            raise
+        raise OutboxAway(_first_line(exc)) from exc
+
+
+def _is_missing(exc: sa.DBAPIError) -> bool:
+    cause = exc.orig
+    if getattr(cause, "sqlstate", None) == _MISSING_STATE:
+        return True
+    return "no such table" in str(cause) or (
+        cause is not None and cause.args[:1] == (_MISSING_NUMBER,)
+    )
+
+
+def _is_away(exc: sa.DBAPIError) -> bool:
+    away = exc.connection_invalidated or isinstance(exc, sa.OperationalError | sa.InterfaceError)
+    return away or isinstance(exc, sa.InternalError)
+
+
+def _first_line(exc: sa.DBAPIError) -> str:
+    return str(exc.orig).strip().partition("\n")[0] or type(exc.orig).__name__

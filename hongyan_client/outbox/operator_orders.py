@@ -1,0 +1,111 @@
+"""What a person looks at and orders: rows by state, a parked row's release, a recall."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import bindparam, insert, null, select, update
+
+from hongyan_client.outbox.clock import DatabaseMillis
+from hongyan_client.outbox.store import OutboxStore
+from hongyan_client.outbox.tables import MAX_ERROR, PARKED, PENDING, RECALLED, OutboxTables
+
+MOST_ROWS: Final = 1_000
+
+
+class OutboxRow(NamedTuple):
+    """One row without its content: times are epoch milliseconds."""
+
+    id: int
+    message_id: str
+    topic: str
+    state: str
+    attempt: int
+    max_attempts: int
+    maybe_sent: int
+    """1: Kafka may have it."""
+    next_at: int | None
+    send_at: int | None
+    lease_owner: str | None
+    last_error: str | None
+    created_at: int
+    done_at: int | None
+
+
+class OutboxOperator:
+    """Every method is one transaction and raises OutboxTrouble alone."""
+
+    def __init__(self, store: OutboxStore, tables: OutboxTables) -> None:
+        self._store = store
+        self._tables = tables
+        self._columns = [tables.rows.c[field] for field in OutboxRow._fields]
+
+    def rows(self, states: Sequence[str], limit: int = 100) -> list[OutboxRow]:
+        """Returns rows in these states, the oldest first."""
+        c = self._tables.rows.c
+        asked = select(*self._columns).where(c.state.in_(states))
+        asked = asked.order_by(c.id).limit(min(limit, MOST_ROWS))
+        with self._store.transaction() as connection:
+            return [OutboxRow(*row) for row in connection.execute(asked)]
+
+    def of_message(self, message_id: str) -> list[OutboxRow]:
+        """Returns the rows of one notification, the oldest first."""
+        c = self._tables.rows.c
+        asked = select(*self._columns).where(c.message_id == bindparam("asked_id")).order_by(c.id)
+        with self._store.transaction() as connection:
+            found = connection.execute(asked.limit(MOST_ROWS), {"asked_id": message_id})
+            return [OutboxRow(*row) for row in found]
+
+    def release(self, message_id: str, by: str, reason: str) -> int:
+        """Makes the parked rows of a notification due again with all their attempts. Returns their number.
+        The order stays on record in the table of alerts."""
+        return self._order(
+            message_id,
+            (PARKED,),
+            {"state": PENDING, "next_at": DatabaseMillis(), "attempt": 0, "held": 0},
+            f"released by {by}: {reason}",
+        )
+
+    def recall(self, message_id: str, by: str, reason: str) -> int:
+        """Takes back the rows of a notification that have certainly not gone. Returns their number."""
+        ended = {"state": RECALLED, "next_at": null(), "done_at": DatabaseMillis()}
+        return self._order(
+            message_id, (PENDING, PARKED), ended, f"recalled by {by}: {reason}", certain=True
+        )
+
+    def _order(
+        self,
+        message_id: str,
+        states: Sequence[str],
+        values: Mapping[str, Any],
+        note: str,
+        *,
+        certain: bool = False,
+    ) -> int:
+        c = self._tables.rows.c
+        asked = select(c.id, c.topic).where(
+            c.message_id == bindparam("asked_id"), c.state.in_(states)
+        )
+        if certain:
+            asked = asked.where(c.maybe_sent == 0)
+        with self._store.transaction() as connection:
+            found = connection.execute(asked.with_for_update(), {"asked_id": message_id}).all()
+            ids = [row.id for row in found]
+            if not ids:
+                return 0
+            connection.execute(
+                update(self._tables.rows)
+                .where(c.id.in_(ids))
+                .values(last_error=note[:MAX_ERROR], **values)
+            )
+            journal = [
+                {"row_id": row.id, "message_id": message_id, "topic": row.topic} for row in found
+            ]
+            now = DatabaseMillis()
+            said = insert(self._tables.alerts).values(
+                text=note[:MAX_ERROR], raised_at=now, told_at=now
+            )
+            connection.execute(said, journal)
+            self._store.wake_followers(connection, ids)
+        return len(ids)

@@ -1,0 +1,169 @@
+"""SQL of claims and marks, for the three databases.
+
+A row is due at `next_at`: a pending one at its time, one in flight at the end of its lease. Of each
+ordering key only the head may go:
+
+- A pending row waits while a row of its key is in flight, and while an earlier one is pending or parked.
+  An earlier delayed row counts from its `send_at` on.
+- A row whose lease ended waits for earlier rows in flight alone, so two such rows never wait for each
+  other.
+
+A due row that must wait is held: it comes up again after 0.5 s, and after twice as long each time, up to
+256 s. The end of the row before it wakes it at once. So rows of a blocked key cost later claims nothing.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from sqlalchemy import ARRAY, BigInteger, TextClause, bindparam, text
+
+from hongyan_client.outbox.clock import NOW_MS, POSTGRESQL, SQLITE, spelling
+
+MAX_HELD: Final = 9
+HOLD_MS: Final = 500
+
+_COLUMNS: Final = (
+    "id, message_id, topic, msg_key, headers, attempt, max_attempts, retry_base_ms, retry_cap_ms"
+)
+_WAITS: Final = """(
+    {s}.key_hash IS NOT NULL AND (
+        EXISTS (SELECT 1 FROM {t} p WHERE p.key_hash = {s}.key_hash AND p.state = 'SENDING'
+                   AND p.id <> {s}.id AND ({s}.state = 'PENDING' OR p.id < {s}.id))
+        OR {s}.state = 'PENDING' AND (
+            EXISTS (SELECT 1 FROM {t} p WHERE p.key_hash = {s}.key_hash AND p.state = 'PENDING'
+                       AND p.id < {s}.id AND (p.send_at IS NULL OR p.send_at <= {now}))
+            OR EXISTS (SELECT 1 FROM {t} p WHERE p.key_hash = {s}.key_hash AND p.state = 'PARKED'
+                          AND p.id < {s}.id))))"""
+_DUE: Final = "next_at <= {now}"
+_THESE: Final = "id {in_ids} AND state = 'PENDING' AND attempt = 0"
+_CLAIM_POSTGRES: Final = """
+WITH due AS MATERIALIZED (
+    SELECT id, created_day, key_hash, state, held FROM {t}
+     WHERE {wanted} ORDER BY next_at, id LIMIT :limit FOR UPDATE SKIP LOCKED),
+judged AS (SELECT due.*, {waits} AS waits FROM due)
+UPDATE {t} AS r
+   SET state = CASE WHEN j.waits THEN r.state ELSE 'SENDING' END,
+       attempt = CASE WHEN j.waits THEN r.attempt ELSE r.attempt + 1 END,
+       maybe_sent = CASE WHEN j.state = 'SENDING' THEN 1 ELSE r.maybe_sent END,
+       held = CASE WHEN NOT j.waits THEN 0 WHEN j.held < {max} THEN j.held + 1 ELSE {max} END,
+       next_at = {now} + CASE WHEN j.waits THEN {hold} << j.held ELSE :lease_ms END,
+       lease_owner = CASE WHEN j.waits THEN r.lease_owner ELSE :owner END,
+       lease_token = CASE WHEN j.waits THEN r.lease_token ELSE CAST(:token AS bigint) END
+  FROM judged AS j
+ WHERE r.id = j.id AND r.created_day = j.created_day
+RETURNING r.id, r.message_id, r.topic, r.msg_key, r.headers, r.attempt, r.max_attempts,
+          r.retry_base_ms, r.retry_cap_ms, CASE WHEN j.waits THEN NULL ELSE r.payload END AS payload,
+          j.waits"""
+_LOCK: Final = """
+SELECT {columns}, payload, key_hash, state FROM {t} {hint}
+ WHERE {wanted} ORDER BY next_at, id LIMIT :limit {lock}"""
+_WAITING: Final = "SELECT s.id FROM {t} s WHERE s.id {in_ids} AND {waits}"
+_TAKE: Final = """
+UPDATE {t} SET maybe_sent = CASE WHEN state = 'SENDING' THEN 1 ELSE maybe_sent END, state = 'SENDING',
+       attempt = attempt + 1, held = 0, next_at = {now} + :lease_ms, lease_owner = :owner,
+       lease_token = :token
+ WHERE id {in_ids}"""
+_HOLD: Final = """
+UPDATE {t} SET next_at = {now} + ({hold} << held),
+       held = CASE WHEN held < {max} THEN held + 1 ELSE {max} END
+ WHERE id {in_ids}"""
+_MARK_SENT: Final = """
+UPDATE {t} SET state = 'SENT', next_at = NULL, lease_owner = NULL, lease_token = NULL, last_error = NULL,
+       done_at = {now}
+ WHERE id {in_ids} AND lease_token = :token AND state = 'SENDING'"""
+_MARK_RETRY: Final = """
+UPDATE {t} SET state = 'PENDING', next_at = {now} + :delay_ms, lease_owner = NULL, lease_token = NULL,
+       last_error = :error, maybe_sent = CASE WHEN :in_doubt = 1 THEN 1 ELSE maybe_sent END
+ WHERE id = :id AND lease_token = :token AND state = 'SENDING'"""
+_MARK_PARKED: Final = """
+UPDATE {t} SET state = 'PARKED', next_at = NULL, lease_owner = NULL, lease_token = NULL,
+       last_error = :error, maybe_sent = CASE WHEN :in_doubt = 1 THEN 1 ELSE maybe_sent END
+ WHERE id = :id AND lease_token = :token AND state = 'SENDING'"""
+_GIVE_BACK: Final = """
+UPDATE {t} SET state = 'PENDING', next_at = {now}, attempt = attempt - 1, lease_owner = NULL,
+       lease_token = NULL
+ WHERE id {in_ids} AND lease_token = :token AND state = 'SENDING'"""
+_ALERT: Final = """
+INSERT INTO {t}_alerts (row_id, message_id, topic, text, raised_at)
+VALUES (:id, :message_id, :topic, :text, {now})"""
+_FOLLOWERS: Final = """
+SELECT min(f.id) FROM {t} f
+ WHERE f.state = 'PENDING' AND f.held > 0
+   AND f.key_hash IN (SELECT key_hash FROM {t} WHERE id {in_ids} AND key_hash IS NOT NULL)
+ GROUP BY f.key_hash"""
+_WAKE: Final = """
+UPDATE {t} SET next_at = {now}, held = 0 WHERE id {in_ids} AND state = 'PENDING' AND held > 0"""
+
+
+class OutboxStatements(NamedTuple):
+    """Statements of one table on one database."""
+
+    claim_due: TextClause
+    """PostgreSQL: the whole claim. Others: the lock on due rows."""
+    claim_these: TextClause
+    """As `claim_due`, of given ids."""
+    waiting: TextClause
+    take: TextClause
+    hold: TextClause
+    mark_sent: TextClause
+    mark_retry: TextClause
+    mark_parked: TextClause
+    give_back: TextClause
+    alert: TextClause
+    followers: TextClause
+    wake: TextClause
+
+
+@lru_cache(maxsize=64)
+def statements_for(table: str, dialect: str) -> OutboxStatements:
+    """Returns the statements for a checked table name (`outbox_tables`)."""
+    kind = spelling(dialect)
+    parts = _parts(table, kind)
+    claim = _CLAIM_POSTGRES if kind == POSTGRESQL else _LOCK
+
+    def made(template: str, wanted: str = "") -> TextClause:
+        sql = template.format(**parts, wanted=wanted.format(**parts))
+        return _bound(sql, kind)
+
+    return OutboxStatements(
+        made(claim, _DUE),
+        made(claim, _THESE),
+        made(_WAITING),
+        made(_TAKE),
+        made(_HOLD),
+        made(_MARK_SENT),
+        made(_MARK_RETRY),
+        made(_MARK_PARKED),
+        made(_GIVE_BACK),
+        made(_ALERT),
+        made(_FOLLOWERS),
+        made(_WAKE),
+    )
+
+
+def _parts(table: str, kind: str) -> dict[str, object]:
+    now = NOW_MS[kind]
+    scanned = "due" if kind == POSTGRESQL else "s"
+    return {
+        "t": table,
+        "now": now,
+        "columns": _COLUMNS,
+        "waits": _WAITS.format(s=scanned, t=table, now=now),
+        "in_ids": "= ANY(:ids)" if kind == POSTGRESQL else "IN :ids",
+        "lock": "" if kind == SQLITE else "FOR UPDATE SKIP LOCKED",
+        "hint": f"FORCE INDEX ({table}_due)" if kind == "mysql" else "",
+        "hold": HOLD_MS,
+        "max": MAX_HELD,
+    }
+
+
+def _bound(sql: str, kind: str) -> TextClause:
+    """Returns the statement; on PostgreSQL its ids are one array, so that it is the same text for all."""
+    clause = text(sql)
+    if ":ids" not in sql:
+        return clause
+    if kind == POSTGRESQL:
+        return clause.bindparams(bindparam("ids", type_=ARRAY(BigInteger)))
+    return clause.bindparams(bindparam("ids", expanding=True))

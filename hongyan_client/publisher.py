@@ -1,0 +1,372 @@
+"""Publishes records and waits for Kafka's acknowledgement of each; the buffer is bounded.
+
+`publish` hands a record to librdkafka. While the buffer is full it blocks, until the caller's deadline. No
+record is dropped and no thread is started for one.
+
+The holder of the poll lock polls librdkafka, ends the records and runs their callbacks. That is the thread
+of the publisher, or a thread inside `publish` or `flush`: a busy caller then pays no switch of threads.
+
+A fatal error of the idempotent producer ends its records as in doubt; a new producer takes over.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from hongyan_client.delivery_errors import failure_of, refusal
+from hongyan_client.errors import BufferFull, ClientClosed, SendFailed, WrongProperties
+from hongyan_client.kafka_log import KafkaLog
+from hongyan_client.pending import PendingResult
+from hongyan_client.record_ages import RecordAges
+from hongyan_client.records import Acknowledged, Record
+from message.producer_properties import (
+    DELIVERY_TIMEOUT_MS,
+    MAX_MESSAGE_BYTES,
+    REASON,
+    SAFE,
+    SAFE_PRODUCER,
+    Property,
+    refused_property,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+log = logging.getLogger("hongyan_client")
+
+_POLL_S: Final = 0.1
+_TOGETHER_MARGIN_S: Final = 30.0
+"""librdkafka's own timeout, which ends records one by one, is so much longer."""
+_POLL_EVERY: Final = 16
+"""Records between two polls of a busy caller."""
+_CALLER_POLLS_S: Final = 0.003
+"""Seconds after a caller's poll for which the publisher's thread leaves the polling to callers."""
+_PURGE_S: Final = 5.0
+_EXIT_S: Final = 10.0
+_LOG_LEVEL: Final = 4  # syslog's "warning"
+_open_publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
+
+
+class BufferLimits(NamedTuple):
+    """Bounds of the records without an acknowledgement."""
+
+    records: int = 20_000
+    bytes: int = 32 << 20
+
+
+DEFAULT_LIMITS: Final = BufferLimits()
+
+
+OnEnd = Callable[[Acknowledged | SendFailed], None]
+"""Gets the end of one record. It must be quick, and must not raise."""
+
+
+class MustWait(Exception):
+    """`may_pass` held the record back: an earlier one of its key is not in Kafka yet."""
+
+
+class Publisher:
+    """One idempotent producer with a bounded buffer. Safe from any thread; one for a process.
+
+    It does not survive a fork: open it after the fork, in the process that publishes.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str,
+        properties: Mapping[str, Property] | None = None,
+        delivery_timeout_s: float = DELIVERY_TIMEOUT_MS / 1_000,
+        limits: BufferLimits = DEFAULT_LIMITS,
+        together: bool = False,
+    ) -> None:
+        """Connects by itself, later: a broker that is away prevents no start. `properties`: further
+        properties of librdkafka (TLS, SASL). `together`: when one record is older than the delivery
+        timeout, all open ones end with it, so that none overtakes it. Raises WrongProperties."""
+        own_s = delivery_timeout_s + (_TOGETHER_MARGIN_S if together else 0)
+        self._config = producer_config(bootstrap, client_id, properties or {}, own_s, limits)
+        self._limits = limits
+        self._ages = RecordAges(delivery_timeout_s) if together else None
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._poll_lock = threading.Lock()
+        self._poller = 0  # written by the holder of the poll lock: its thread
+        self._taken = self._taken_bytes = 0  # written under the lock by `publish_to`
+        self._done = self._done_bytes = 0  # written by the holder of the poll lock, in `_ended`
+        self._waiters = 0  # written under the lock
+        self._polled_at = 0.0  # written by callers that polled; a lost write does no harm
+        self._fatal = False  # a new producer is due; written by the holder of the poll lock
+        self._age = self._ages.now() if self._ages else 0  # written by the holder of the poll lock
+        self._closed = ""  # the reason; written by `close` under the lock, or after a fork
+        self._stopping = False  # written by `close`; read by the publisher's thread
+        self._kafka_log = KafkaLog()
+        self._client = self._opened()  # replaced under both locks
+        self._thread = threading.Thread(target=self._run, name="hongyan-publisher", daemon=True)
+        self._thread.start()
+        _open_publishers.add(self)
+        atexit.register(self._close_at_exit)
+
+    def publish(self, record: Record, deadline_s: float) -> Future[Acknowledged]:
+        """Returns the acknowledgement to come; it fails with NotDelivered or InDoubt. Records of one
+        key arrive in the order of the calls. Blocks while the buffer is full, for at most `deadline_s`
+        seconds; never in a callback of a future. Raises BufferFull, ClientClosed."""
+        future: PendingResult[Acknowledged] = PendingResult()
+        self.publish_to(record, future.end, deadline_s)
+        return future
+
+    def publish_to(
+        self,
+        record: Record,
+        on_end: OnEnd,
+        deadline_s: float,
+        may_pass: Callable[[Record], bool] | None = None,
+    ) -> None:
+        """Like `publish`, with a function in place of the future. Raises MustWait where `may_pass`, asked
+        under the publisher's lock, returns False."""
+        size = record.size
+        if size > self._limits.bytes:
+            size = self._limits.bytes
+        if not self._taken_now(record, size, on_end, may_pass):
+            until = time.monotonic() + deadline_s
+            self._await_room(until, deadline_s)
+            while not self._taken_now(record, size, on_end, may_pass):
+                self._await_room(until, deadline_s)
+        if not self._taken % _POLL_EVERY:
+            self._polled_at = time.monotonic()
+            self._poll(0)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Records taken and not ended."""
+        return self._taken - self._done
+
+    def flush(self, timeout_s: float) -> int:
+        """Waits for the acknowledgements, at most `timeout_s` seconds. Returns the number of records
+        without one."""
+        until = time.monotonic() + timeout_s
+        while self.unacknowledged and (left := until - time.monotonic()) > 0:
+            if self._poller == threading.get_ident():
+                break
+            self._poll_or_wait(left)
+        return self.unacknowledged
+
+    def close(self, timeout_s: float = _EXIT_S) -> int:
+        """Waits like `flush`, then ends the rest as in doubt. Returns their number; idempotent.
+        Never call it in a callback of a future."""
+        with self._lock:
+            self._closed = self._closed or "the publisher is closed; open another one"
+        atexit.unregister(self._close_at_exit)
+        if not self._thread.is_alive() or self._stopping:
+            return 0
+        left = self.flush(timeout_s)
+        self._stopping = True
+        self._thread.join(_PURGE_S + 2 * _POLL_S)
+        return left
+
+    def _taken_now(
+        self,
+        record: Record,
+        size: int,
+        on_end: OnEnd,
+        may_pass: Callable[[Record], bool] | None,
+    ) -> bool:
+        """Hands the record to librdkafka if it fits. Returns False if it does not, or if a new producer
+        must take over first. A refused record ends at once."""
+        refused: SendFailed | None = None
+        with self._lock:
+            if self._closed:
+                raise ClientClosed(self._closed)
+            if may_pass is not None and not may_pass(record):
+                raise MustWait
+            if (
+                self._taken - self._done >= self._limits.records
+                or self._taken_bytes - self._done_bytes + size > self._limits.bytes
+            ):
+                return False
+            try:
+                self._client.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    headers=list(record.headers),
+                    on_delivery=partial(self._ended, on_end, size, self._age),
+                )
+            except BufferError:
+                return False
+            except Exception as exc:
+                if (refused := refusal(exc)) is None:
+                    return False
+            else:
+                self._taken += 1
+                self._taken_bytes += size
+                if self._ages is not None:
+                    self._ages.taken(self._age)
+        if refused is not None:
+            on_end(refused)
+        return True
+
+    def _await_room(self, until: float, deadline_s: float) -> None:
+        """Waits until records ended. Raises BufferFull at the deadline."""
+        left = until - time.monotonic()
+        if left <= 0 or self._poller == threading.get_ident():
+            raise BufferFull(
+                f"Kafka acknowledged too little within {deadline_s:g} s, and the buffer of "
+                f"{self._limits.records} records and {self._limits.bytes >> 20} MiB is full; "
+                "is the broker reachable?"
+            )
+        self._poll_or_wait(left)
+
+    def _poll_or_wait(self, left_s: float) -> None:
+        """Polls, or waits for the thread that polls now."""
+        if self._poll(min(left_s, _POLL_S)):
+            return
+        with self._lock:
+            self._waiters += 1
+            self._room.wait(min(left_s, _POLL_S))
+            self._waiters -= 1
+
+    def _poll(self, timeout_s: float) -> bool:
+        """Ends the records that librdkafka reports. Returns False if another thread polls."""
+        if not self._poll_lock.acquire(blocking=False):
+            return False
+        try:
+            self._poller = threading.get_ident()
+            self._client.poll(timeout_s)
+            if self._ages is not None:
+                self._age = self._ages.now()
+                self._fatal = self._fatal or self._ages.is_overdue()
+            if self._fatal:
+                self._renew()
+        finally:
+            self._poller = 0
+            self._poll_lock.release()
+        if self._waiters:
+            with self._lock:
+                self._room.notify_all()
+        return True
+
+    def _ended(
+        self, on_end: OnEnd, size: int, age: int, error: KafkaError | None, message: Message
+    ) -> None:
+        """Ends one record. Runs in the thread that holds the poll lock."""
+        self._done += 1
+        self._done_bytes += size
+        if self._ages is not None:
+            self._ages.ended(age)
+        place: Any = message
+        if error is None:
+            found = (place.topic(), place.partition(), place.offset(), place.timestamp()[1])
+            on_end(Acknowledged._make(found))
+        else:
+            on_end(failure_of(error, place.topic() or ""))
+
+    def _run(self) -> None:
+        """Polls while no caller does, until `close`. Then ends the records that are left."""
+        while not self._stopping:
+            if time.monotonic() - self._polled_at < _CALLER_POLLS_S or not self._poll(_POLL_S):
+                time.sleep(_CALLER_POLLS_S)
+        with self._poll_lock, self._lock:
+            self._poller = threading.get_ident()
+            self._take_back()
+            self._poller = 0
+            self._room.notify_all()
+
+    def _renew(self) -> None:
+        """Takes the open records back and opens a new producer: a purge leaves gaps in the old one's
+        sequence. Call with the poll lock."""
+        with self._lock:
+            self._take_back()
+            self._client = self._opened()
+            self._fatal = False
+
+    def take_back(self) -> None:
+        """Ends all open records as in doubt. Records of other callers wait meanwhile. Never call it in a
+        callback of a future."""
+        with self._poll_lock:
+            self._poller = threading.get_ident()
+            try:
+                self._renew()
+            finally:
+                self._poller = 0
+
+    def _take_back(self) -> None:
+        """Ends all open records as in doubt. Call with both locks."""
+        self._client.purge()
+        until = time.monotonic() + _PURGE_S
+        while self.unacknowledged and time.monotonic() < until:
+            self._client.poll(_POLL_S)
+
+    def _opened(self) -> Producer:
+        from confluent_kafka import KafkaException
+        from confluent_kafka import Producer as KafkaProducer
+
+        config = {**self._config, "logger": self._kafka_log, "error_cb": self._on_error}
+        try:
+            return KafkaProducer(config)
+        except (KafkaException, TypeError, ValueError) as exc:
+            cause = exc.args[0] if exc.args else exc
+            text = cause.str() if hasattr(cause, "str") else cause
+            raise WrongProperties(f"properties: {text}; correct or remove the property") from exc
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Notes errors of no single record. Runs in the thread that holds the poll lock."""
+        self._fatal = self._fatal or error.fatal()
+        self._kafka_log.error(error)
+
+    def _close_at_exit(self) -> None:
+        if left := self.close():
+            log.error("the process ends with %d records that Kafka did not acknowledge", left)
+
+    def forget_after_fork(self) -> None:
+        """Refuses records in a forked child, where no thread polls."""
+        self._closed = (
+            "the process was forked after the publisher was opened; open one in the child"
+        )
+        self._lock = threading.Lock()
+        atexit.unregister(self._close_at_exit)
+
+
+def producer_config(
+    bootstrap: str,
+    client_id: str,
+    properties: Mapping[str, Property],
+    delivery_timeout_s: float,
+    limits: BufferLimits = DEFAULT_LIMITS,
+) -> dict[str, Any]:
+    """Returns the properties of the producer. Raises WrongProperties."""
+    if (refused := refused_property(properties)) is not None:
+        raise WrongProperties(f"properties: {refused!r} {REASON}")
+    if not bootstrap:
+        raise WrongProperties("bootstrap is empty; name the brokers, as in kafka-1:9092")
+    if limits.records < 1 or limits.bytes < 1:
+        raise WrongProperties("limits: the buffer needs room for one record and one byte at least")
+    return {
+        **SAFE_PRODUCER,
+        "log_level": _LOG_LEVEL,
+        **SAFE,
+        **properties,
+        "bootstrap.servers": bootstrap,
+        "client.id": client_id,
+        "delivery.timeout.ms": int(delivery_timeout_s * 1_000),
+        # librdkafka counts a record until its report was served, so it needs a little more room.
+        "queue.buffering.max.messages": 2 * limits.records,
+        "queue.buffering.max.kbytes": 2 * max(limits.bytes, MAX_MESSAGE_BYTES) >> 10,
+    }
+
+
+def _forked() -> None:
+    for publisher in list(_open_publishers):
+        publisher.forget_after_fork()
+
+
+os.register_at_fork(after_in_child=_forked)

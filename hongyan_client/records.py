@@ -1,0 +1,37 @@
+"""One Kafka record before and after its acknowledgement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+Headers = Sequence[tuple[str, bytes]]
+_OVERHEAD: Final = 256
+"""Bytes that the buffers spend on a record beside its contents, about."""
+
+
+class Record(NamedTuple):
+    """A record to publish."""
+
+    topic: str
+    key: bytes | None
+    value: bytes
+    headers: Headers = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes that the record takes in the buffer, about."""
+        size = len(self.value) + len(self.key or b"") + _OVERHEAD
+        for name, value in self.headers:
+            size += len(name) + len(value)
+        return size
+
+
+class Acknowledged(NamedTuple):
+    """Place of a record that every in-sync replica has."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    """Epoch milliseconds of the record, as Kafka keeps it."""

@@ -1,0 +1,170 @@
+"""Past days of partitioned tables on PostgreSQL move to the schema `archive`; for the ledger and others.
+
+    detach    one transaction under the lock on the tables: nobody writes between the check and the move.
+              It changes the catalogue alone, however many rows there are
+
+A day may have no partition of its own (docs/ledger.md). Its rows leave the default one in batches, each
+under its own lock.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import ProgrammingError
+
+from backends.sql.database import Database
+from idempotency.archive.contract import SCHEMA, DayOpen, NotAllowed, date_of
+from idempotency.error_mapping import errors
+from idempotency.partitions import LOCK, partition_name
+from idempotency.transactions import Clock, LedgerPart
+
+BATCH: Final = 2_000
+"""Rows moved in one transaction."""
+LOCK_WAIT: Final = "2s"
+"""Longest wait for the lock, since writers wait behind it; then archiving gives up until its next try."""
+_MS_PER_DAY: Final = 86_400_000
+_NO_RIGHT: Final = "42501"
+_EPOCH: Final = date(1970, 1, 1)
+_PARTITIONS: Final = """
+SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+ WHERE i.inhparent = '{table}'::regclass"""
+_STRAYED: Final = "SELECT DISTINCT day FROM {table}_default WHERE day < :before"
+_THERE = text("SELECT to_regclass(:name) IS NOT NULL")
+_MOVE: Final = """
+WITH gone AS (
+    DELETE FROM {table}_default WHERE ctid IN (
+        SELECT ctid FROM {table}_default WHERE day = :day LIMIT :batch)
+    RETURNING *)
+INSERT INTO archive.{target} SELECT * FROM gone"""
+
+
+class DayTables(NamedTuple):
+    """Tables whose days are archived together."""
+
+    names: tuple[str, ...]
+    """The first one has the states. The others are read beside it, and move after it."""
+    open_rows: str
+    """Query whether `{table}` has an open row of `:day`, by indexes."""
+
+
+class DayPartitions(LedgerPart):
+    """Moves days of some tables. Every method raises LedgerError alone."""
+
+    def __init__(self, database: Database, clock: Clock, tables: DayTables) -> None:
+        super().__init__(database, clock)
+        self._tables = tables
+        self._main = tables.names[0]
+        self._named = re.compile(rf"^{self._main}_(\d{{4}})(\d{{2}})(\d{{2}})$")
+
+    def days(self, keep_days: int) -> list[int]:
+        """See `Archive.days`; empty partitions count too."""
+        with self._begin() as (connection, now):
+            before = now // _MS_PER_DAY - keep_days
+            names = connection.execute(text(_PARTITIONS.format(table=self._main))).scalars()
+            own = {
+                day for name in names if (day := self._day_of(name)) is not None and day < before
+            }
+            statement = text(_STRAYED.format(table=self._main))
+            return sorted(own | set(connection.execute(statement, {"before": before}).scalars()))
+
+    def has_open(self, day: int) -> bool:
+        """See `Archive.has_open`."""
+        statement = text(self._tables.open_rows.format(table=self._main))
+        with errors(), self._database.begin() as connection:
+            return bool(connection.execute(statement, {"day": day}).scalar_one())
+
+    def move(self, day: int) -> str:
+        """Moves the day. Returns the name of its first table in the schema `archive`. Raises DayOpen,
+        NotAllowed."""
+        name = partition_name(self._main, day)
+        if self._is_own(name):
+            with errors():
+                self._detach(day)
+        else:
+            self._move_strayed(day)
+        return name
+
+    def _is_own(self, name: str) -> bool:
+        with errors(), self._database.begin() as connection:
+            statement = text(_PARTITIONS.format(table=self._main))
+            return name in set(connection.execute(statement).scalars())
+
+    def _detach(self, day: int) -> None:
+        try:
+            with self._database.begin() as connection:
+                _prepare(connection)
+                run = connection.exec_driver_sql
+                # The parents first: writers lock a parent before its partition.
+                parents = ", ".join(f"ONLY {table}" for table in self._tables.names)
+                run(f"LOCK TABLE {parents} IN ACCESS EXCLUSIVE MODE")
+                self._refuse_open(connection, partition_name(self._main, day), day)
+                for table in self._tables.names:
+                    _leave(connection, table, partition_name(table, day))
+        except ProgrammingError as exc:
+            raise _judged(exc) from exc
+
+    def _move_strayed(self, day: int) -> None:
+        moved = 1
+        try:
+            while moved:
+                with errors(), self._database.begin() as connection:
+                    _prepare(connection)
+                    moved = self._move_some(connection, day)
+        except ProgrammingError as exc:
+            raise _judged(exc) from exc
+
+    def _move_some(self, connection: Connection, day: int) -> int:
+        defaults = ", ".join(f"{table}_default" for table in self._tables.names)
+        connection.exec_driver_sql(f"LOCK TABLE {defaults} IN SHARE ROW EXCLUSIVE MODE")
+        self._refuse_open(connection, f"{self._main}_default", day)
+        moved = 0
+        for table in self._tables.names:
+            target = partition_name(table, day)
+            connection.exec_driver_sql(
+                f"CREATE TABLE IF NOT EXISTS {SCHEMA}.{target} (LIKE {table} INCLUDING ALL)"
+            )
+            # The other tables move after all rows of the first: until then queries join them to the rows
+            # that are left.
+            if not moved:
+                statement = text(_MOVE.format(table=table, target=target))
+                moved += connection.execute(statement, {"day": day, "batch": BATCH}).rowcount
+        return moved
+
+    def _refuse_open(self, connection: Connection, table: str, day: int) -> None:
+        statement = text(self._tables.open_rows.format(table=table))
+        if connection.execute(statement, {"day": day}).scalar_one():
+            raise DayOpen(f"{date_of(day)} has open rows: it stays until they have ended")
+
+    def _day_of(self, name: str) -> int | None:
+        found = self._named.match(name)
+        if found is None:
+            return None
+        return (date(*map(int, found.groups())) - _EPOCH).days
+
+
+def _prepare(connection: Connection) -> None:
+    """Takes the lock that making partitions takes, too. Makes the schema if it is missing."""
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
+    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+    if not connection.execute(text(f"SELECT to_regnamespace('{SCHEMA}') IS NOT NULL")).scalar_one():
+        connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
+
+
+def _leave(connection: Connection, table: str, name: str) -> None:
+    if connection.execute(_THERE, {"name": name}).scalar_one():
+        connection.exec_driver_sql(f"ALTER TABLE {table} DETACH PARTITION {name}")
+        connection.exec_driver_sql(f"ALTER TABLE {name} SET SCHEMA {SCHEMA}")
+
+
+def _judged(exc: ProgrammingError) -> Exception:
+    if getattr(exc.orig, "sqlstate", "") != _NO_RIGHT:
+        return exc
+    reason = str(exc.orig).partition("\n")[0]
+    return NotAllowed(
+        f"this role may not archive ({reason}): run `hongyan db archive` under the tables' owner, and set"
+        " recovery.archive = false"
+    )

@@ -1,0 +1,19 @@
+"""Errors of the checks.
+
+CheckFailed    the endpoint gave no answer that can be used
+CheckNotMade   nobody was asked: the endpoint's breaker is open, or it has its fill
+"""
+
+from __future__ import annotations
+
+
+class CheckFailed(Exception):
+    """No answer, or none that can be used; the text is fit to be shown. `GuardedCheck` makes it UNKNOWN."""
+
+
+class CheckNotMade(Exception):
+    """Nobody was asked, so it counts as no attempt. `wait_s`: the time after which to try again."""
+
+    def __init__(self, text: str, wait_s: float) -> None:
+        super().__init__(text)
+        self.wait_s = wait_s

@@ -1,0 +1,96 @@
+"""A check over gRPC: the method Ask of the generic service `hongyan.lookback.Check`, by its name.
+
+A status other than OK, a missed deadline, another id and a state that nobody knows are failures. The
+channel keeps one connection; it uses no proxy, retries nothing and takes no service configuration from DNS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from time import time
+from typing import Any, Final
+
+import grpc
+
+from backends.check_settings import CheckSettings
+from backends.settings import SettingsError
+from channels.endpoints import Endpoint
+from hongyan_client.lookback import check_pb2
+from hongyan_client.lookback.grpc_service import METHOD, STATES
+from hongyan_client.lookback.identity import TransactionRef
+from hongyan_client.lookback.signature import signed_headers
+from lookback.check import Answer, CheckReply
+from lookback.checks.errors import CheckFailed
+from lookback.checks.http_check import detail_of, unknown_detail
+
+_MOST: Final = 64 << 10
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", _MOST),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+    ("grpc.service_config_disable_resolution", 1),
+    ("grpc.max_reconnect_backoff_ms", 10_000),
+)
+
+
+class GrpcCheck:
+    """Implements `lookback.checks.guarded.Question`. Safe from any thread; `close` ends its connection."""
+
+    def __init__(
+        self, url: Endpoint, settings: CheckSettings, now: Callable[[], float] = time
+    ) -> None:
+        """Connects later. Raises SettingsError for a CA file that cannot be read."""
+        self._channel = _channel(url, settings)
+        self._ask: Any = self._channel.unary_unary(
+            METHOD,
+            request_serializer=check_pb2.Question.SerializeToString,
+            response_deserializer=check_pb2.Reply.FromString,
+        )
+        self._secret = settings.secret
+        self._timeout_s = settings.timeout_s
+        self._now = now
+
+    def ask(self, ref: TransactionRef) -> CheckReply:
+        """Asks once. Raises CheckFailed."""
+        signed = signed_headers(self._secret, ref, self._now())
+        metadata = [(name.lower(), value) for name, value in signed]
+        try:
+            reply = self._ask(
+                check_pb2.Question(**ref._asdict()), timeout=self._timeout_s, metadata=metadata
+            )
+        except grpc.RpcError as exc:
+            raise CheckFailed(_failure(exc)) from exc
+        return _reply_of(reply, ref.biz_id)
+
+    def close(self) -> None:
+        """Ends the connection; idempotent."""
+        self._channel.close()
+
+
+def _channel(url: Endpoint, settings: CheckSettings) -> grpc.Channel:
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    target = f"dns:///{host}:{url.port}"
+    if url.scheme == "grpc":
+        return grpc.insecure_channel(target, _OPTIONS)
+    try:
+        roots = Path(settings.ca_file).read_bytes() if settings.ca_file else None
+    except OSError as exc:
+        raise SettingsError(f"{settings.ca_file}: {exc.strerror}") from exc
+    return grpc.secure_channel(target, grpc.ssl_channel_credentials(roots), _OPTIONS)
+
+
+def _reply_of(reply: check_pb2.Reply, biz_id: str) -> CheckReply:
+    state = STATES.get(reply.state)
+    if state is None:
+        raise CheckFailed(f"its answer has the state {reply.state}, which is none")
+    if reply.biz_id != biz_id:
+        raise CheckFailed("its answer is for another biz_id, or for none")
+    answer = Answer(state.value)
+    if answer is Answer.UNKNOWN:
+        return CheckReply(answer, unknown_detail(reply.detail))
+    return CheckReply(answer, fenced=reply.fenced)
+
+
+def _failure(exc: Any) -> str:
+    return detail_of(f"gRPC {exc.code().name}: {exc.details() or 'no detail'}")

@@ -1,0 +1,92 @@
+"""Poison records of the look-back topic: to the dead letters, acknowledged, before their offset passes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from sending.dead_letters.headers import DETAIL, ORIGIN, REASON
+
+log = structlog.get_logger(__name__)
+PRODUCER: Final = {"delivery.timeout.ms": 8_000, "topic.metadata.propagation.max.ms": 5_000}
+"""A missing topic is reported within seconds; every attempt ends before the flush gives up."""
+_FLUSH_S: Final = 10.0
+_RETRY_S: Final = 1.0
+_DETAIL_CHARACTERS: Final = 500
+
+
+class PoisonRecord(NamedTuple):
+    """One record that cannot be applied."""
+
+    record: Any
+    """The Kafka message, as it came."""
+    reason: str
+    """A code."""
+    detail: str
+    """One sentence."""
+
+    @property
+    def origin(self) -> str:
+        """topic/partition/offset of the record."""
+        one = self.record
+        return f"{one.topic()}/{one.partition()}/{one.offset()}"
+
+
+class PoisonWriter:
+    """Belongs to the consumer's thread; `stop` ends its waits, from any thread."""
+
+    def __init__(self, producer: Any, topic: str, stop: threading.Event) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._stop = stop
+
+    def write(self, poison: Sequence[PoisonRecord]) -> bool:
+        """Writes all of them, as often as it takes. Returns False if `stop` was set before all were
+        acknowledged: their offsets must not pass then."""
+        left = {one.origin: one for one in poison}
+        while left:
+            failed = self._write_once(left)
+            left = {origin: left[origin] for origin in failed}
+            if not left:
+                break
+            cause = next(iter(failed.values()))
+            log.error("dead_letters_held", topic=self._topic, records=len(left), cause=cause)
+            if self._stop.wait(_RETRY_S):
+                return False
+        return True
+
+    def _write_once(self, letters: Mapping[str, PoisonRecord]) -> dict[str, str]:
+        """Returns the cause by origin for those without an acknowledgement."""
+        open_ = dict.fromkeys(letters, "no answer")
+
+        def report(origin: str, error: Any) -> None:
+            if error is None:
+                open_.pop(origin, None)
+            else:
+                open_[origin] = error.name()
+
+        for origin, one in letters.items():
+            try:
+                self._producer.produce(
+                    self._topic,
+                    one.record.value(),
+                    one.record.key(),
+                    headers=_headers(one),
+                    on_delivery=lambda error, _message, origin=origin: report(origin, error),
+                )
+            except Exception as exc:  # BufferError or KafkaException: it is tried again
+                open_[origin] = str(exc)
+        self._producer.flush(_FLUSH_S)
+        return open_
+
+
+def _headers(one: PoisonRecord) -> list[tuple[str, bytes | None]]:
+    return [
+        *(one.record.headers() or ()),
+        (REASON, one.reason.encode()),
+        (DETAIL, one.detail[:_DETAIL_CHARACTERS].encode("utf-8", "replace")),
+        (ORIGIN, one.origin.encode()),
+    ]

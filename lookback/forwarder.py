@@ -1,0 +1,221 @@
+"""Forwards committed messages to their topics, and marks them once the broker acknowledged them.
+
+A message is leased, produced outside of any transaction, and marked under the lease's token. After a crash
+between the acknowledgement and the mark it goes again once the lease is over, with the same id, key and
+partition: the ledger absorbs the repeat. Nothing is produced under a lease that is over half its time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import structlog
+
+from idempotency.ledger import LedgerError
+from idempotency.payload_cipher import PayloadUnreadable
+from lookback.metrics import LookbackMetrics
+from lookback.store import Forwarded
+from lookback.transaction import TxRow, prepared
+from message.lookback import TX_HEADER
+
+log = structlog.get_logger(__name__)
+_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 1_000, 60_000
+_MS: Final = 1_000
+_WORK_S: Final = 0.05
+"""Longest wait for reports of the producer while messages are under way."""
+_AWAY_S: Final = 1.0
+
+
+def delivery_timeout_ms(lease_s: float) -> int:
+    """Returns the producer's limit for one message: every report comes before its lease is over."""
+    return max(1_000, int(lease_s * _MS / 2) - 500)
+
+
+class ForwardQueue(Protocol):
+    """The store (`lookback.store.LookbackStore`). Every method raises LedgerError."""
+
+    def claim_forwards(self, limit: int, lease_ms: int) -> list[TxRow]:
+        """Leases committed messages."""
+        ...
+
+    def opened(self, row: TxRow) -> TxRow:
+        """Opens the body. Raises PayloadUnreadable."""
+        ...
+
+    def mark_forwarded(self, done: Sequence[Forwarded]) -> int:
+        """Marks acknowledged messages. Returns how many this holder could mark."""
+        ...
+
+    def damaged(self, row: TxRow) -> str:
+        """Parks a message with another body."""
+        ...
+
+    def not_forwarded(self, row: TxRow, error: str, pause_ms: int) -> str:
+        """Puts a message back."""
+        ...
+
+
+class ForwardTerms(NamedTuple):
+    """Limits of one process."""
+
+    batch: int
+    """Most messages under way."""
+    lease_s: float
+    poll_s: float
+    drain_s: float
+
+
+class _Failed(NamedTuple):
+    row: TxRow
+    error: str
+
+
+class Forwarder:
+    """`run` is one thread's, and the producer's reports run in its polls. Any thread may call `wake` and
+    `stop`."""
+
+    def __init__(
+        self,
+        store: ForwardQueue,
+        producer: Any,
+        metrics: LookbackMetrics,
+        terms: ForwardTerms,
+        *,
+        on_acknowledged: Callable[[TxRow, Any], None] = lambda _row, _message: None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`on_acknowledged` gets each message that the broker has, and its record."""
+        self._store = store
+        self._producer = producer
+        self._metrics = metrics
+        self._batch, self._lease_s, self._poll_s, self._drain_s = terms
+        self._on_acknowledged = on_acknowledged
+        self._monotonic = monotonic
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._under_way: dict[str, TxRow] = {}  # this and the two below: the thread of `run`
+        self._done: list[Forwarded] = []
+        self._failed: list[_Failed] = []
+        self.beat = monotonic()
+        """Time of the last round; `run` writes it, the health page reads it."""
+
+    def wake(self) -> None:
+        """Lets `run` look at once."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ends `run` after the messages under way, or after the drain's time; idempotent."""
+        self._stop.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        """Forwards until `stop`; then waits for the messages under way."""
+        while not self._stop.is_set():
+            self.run_once()
+        deadline = self._monotonic() + self._drain_s
+        while not self._drained() and self._monotonic() < deadline:
+            self._producer.poll(_WORK_S)
+        if self._under_way or self._done:
+            log.warning("forwards_left", messages=len(self._under_way) + len(self._done))
+
+    def _drained(self) -> bool:
+        """Writes what became of the messages. Returns True once none is left."""
+        try:
+            self._settle()
+        except LedgerError as exc:
+            log.debug("forwards_not_written", cause=str(exc))
+        return not (self._under_way or self._done or self._failed)
+
+    def run_once(self) -> int:
+        """Marks what was acknowledged, and produces what is due. Returns the number produced."""
+        self.beat = self._monotonic()
+        self._wake.clear()
+        self._producer.poll(0)
+        try:
+            self._settle()
+            produced = self._produce_due()
+        except LedgerError as exc:
+            log.debug("forwards_not_read", cause=str(exc))
+            self._stop.wait(_AWAY_S)
+            return 0
+        if not produced:
+            self._wait()
+        return produced
+
+    def _wait(self) -> None:
+        if self._under_way:
+            self._producer.poll(_WORK_S)
+        elif not self._done and not self._failed:
+            self._wake.wait(self._poll_s)
+
+    def _produce_due(self) -> int:
+        room = self._batch - len(self._under_way)
+        if room <= 0:
+            return 0
+        claimed_at = self._monotonic()
+        rows = self._store.claim_forwards(room, int(self._lease_s * _MS))
+        for row in rows:
+            self._start(row, claimed_at)
+        return len(rows)
+
+    def _start(self, row: TxRow, claimed_at: float) -> None:
+        """Produces one message, if its lease is young and its body is the prepared one."""
+        if self._monotonic() - claimed_at > self._lease_s / 2:
+            self._failed.append(_Failed(row, "the process was held up past half its lease"))
+            return
+        try:
+            opened = self._store.opened(row)
+        except PayloadUnreadable as exc:
+            self._failed.append(_Failed(row, str(exc)))
+            return
+        if not opened.body_is_whole:
+            log.error("body_damaged", tx_id=row.tx_id, biz_type=row.biz_type)
+            self._store.damaged(row)
+            return
+        self._under_way[row.tx_id] = opened
+        try:
+            self._produce(opened)
+        except Exception as exc:  # BufferError or KafkaException: certainly not sent
+            self._report(opened, str(exc), None)
+
+    def _produce(self, row: TxRow) -> None:
+        message = prepared(row)
+        headers = [(name, value.encode()) for name, value in message.headers.items()]
+        self._producer.produce(
+            message.topic,
+            message.payload,
+            message.forward_key.encode(),
+            headers=[*headers, (TX_HEADER, row.tx_id.encode())],
+            on_delivery=lambda error, sent: self._report(row, error and error.str(), sent),
+        )
+
+    def _report(self, row: TxRow, error: str | None, sent: Any) -> None:
+        if self._under_way.pop(row.tx_id, None) is None:
+            return
+        if error:
+            self._failed.append(_Failed(row, error))
+        else:
+            place = f"{sent.topic()}/{sent.partition()}/{sent.offset()}"
+            self._done.append(Forwarded(row, place))
+            self._on_acknowledged(row, sent)
+
+    def _settle(self) -> None:
+        """Writes what became of the messages. Raises LedgerError; then the next call writes it."""
+        if self._done:
+            marked = self._store.mark_forwarded(self._done)
+            self._metrics.forwarded.inc(marked)
+            self._metrics.late.labels("forward").inc(len(self._done) - marked)
+            self._done = []
+        while self._failed:
+            row, error = self._failed[-1]
+            log.warning("not_forwarded", tx_id=row.tx_id, topic=row.topic, cause=error)
+            self._store.not_forwarded(row, error, _pause_ms(row.tries))
+            self._metrics.not_forwarded.inc()
+            self._failed.pop()
+
+
+def _pause_ms(tries: int) -> int:
+    return int(min(_FIRST_PAUSE_MS * 2 ** min(tries, 16), _LONGEST_PAUSE_MS))

@@ -1,0 +1,260 @@
+"""A new campaign: looks through its crowd file once, and checks that file, template and times fit.
+
+The look counts the rows and takes the fingerprint. The first rows are built and checked as a run does it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from backends.settings import Settings
+from message.envelope import EnvelopeError
+from message.vocabulary import lane_named
+from policy.templates.templates import DeclaredTemplate
+from producer.campaigns.contract import (
+    BadRow,
+    Campaign,
+    CampaignLimits,
+    CampaignRefused,
+    CampaignSchedule,
+    CampaignState,
+    CrowdColumns,
+    CrowdSource,
+    RunPlace,
+)
+from producer.campaigns.crowd_file import (
+    CrowdReader,
+    CrowdUnusable,
+    CrowdWatch,
+    fingerprint,
+    opened_crowd,
+)
+from producer.campaigns.crowd_rows import CrowdRow
+from producer.campaigns.notifications import RowBuilder, RowChecks
+from producer.campaigns.schedule import next_due, zone_of
+from producer.campaigns.sending_pace import minutes_in
+
+CHECKED_ROWS: Final = 1_000
+"""Rows that are built and checked before the campaign is made."""
+SHOWN_BAD_ROWS: Final = 20
+_GZIP: Final = b"\x1f\x8b"
+_FORMATS: Final[Mapping[str, Literal["csv", "jsonl"]]] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+
+
+class CampaignDraft(NamedTuple):
+    """What a person orders."""
+
+    path: str
+    lane: str
+    template: str
+    columns: CrowdColumns
+    schedule: CampaignSchedule
+    limits: CampaignLimits
+    author: str
+    reason: str
+    encoding: Literal["utf-8", "gb18030"] = "utf-8"
+    separator: str = ","
+    campaign_id: str = ""
+    """The same twice is one campaign."""
+
+
+def limits_from(
+    settings: Settings,
+    *,
+    rate_per_s: float | None = None,
+    hours: str = "",
+    ttl_ms: int | None = None,
+    account: str = "",
+    once_per_receiver: bool = False,
+) -> CampaignLimits:
+    """Returns the limits of a new campaign; its own rate is bounded by that of the settings."""
+    terms = settings.campaigns
+    return CampaignLimits(
+        rate_per_s=min(rate_per_s or terms.rate_per_s, terms.rate_per_s),
+        hours=hours,
+        error_rate=terms.error_rate,
+        approve_above=settings.resend.approve_above,
+        once_per_receiver=once_per_receiver,
+        ttl_ms=ttl_ms,
+        account=account or None,
+        late_s=terms.late_s,
+    )
+
+
+class SurveyedCampaign(NamedTuple):
+    """A campaign to make, and what the first rows of its file showed."""
+
+    campaign: Campaign
+    checked: int
+    bad: int
+    """Of the checked rows."""
+    shown: Sequence[BadRow]
+
+
+def surveyed(draft: CampaignDraft, checks: RowChecks, now_ms: int) -> SurveyedCampaign:
+    """Returns the campaign that a draft describes, not yet written. Raises CampaignRefused."""
+    if lane_named(draft.lane) is None:
+        raise CampaignRefused(f"there is no lane {draft.lane!r}: write CHANNEL.KIND")
+    _check_times(draft, now_ms)
+    try:
+        source = _source(draft)
+        with opened_crowd(source) as file:
+            reader = CrowdReader(file, source, RunPlace())
+            first = list(islice(reader, CHECKED_ROWS))
+            rows = len(first) + sum(1 for _ in reader)
+            titles = reader.header or _titles(first)
+        source = _counted(source, rows)
+    except CrowdUnusable as exc:
+        raise CampaignRefused(str(exc)) from exc
+    columns = _columns(draft, titles, checks)
+    campaign = _campaign(draft, source, columns, now_ms)
+    bad = list(_bad_rows(campaign, first, checks, now_ms))
+    if len(bad) == len(first):
+        one = bad[0]
+        raise CampaignRefused(
+            f"{source.path}: all of the first {len(first):,} rows are bad; line {one.line}: {one.detail}"
+        )
+    return SurveyedCampaign(campaign, len(first), len(bad), bad[:SHOWN_BAD_ROWS])
+
+
+def _check_times(draft: CampaignDraft, now_ms: int) -> None:
+    zone_of(draft.schedule.zone)
+    if draft.limits.hours:
+        minutes_in(draft.limits.hours)
+    if draft.schedule.cron and next_due(draft.schedule, now_ms) is None:
+        raise CampaignRefused(f"cron {draft.schedule.cron!r} never comes")
+    if draft.schedule.at and draft.schedule.at <= now_ms:
+        raise CampaignRefused("the time is over: give a later one, or none to run at the start")
+
+
+def _source(draft: CampaignDraft) -> CrowdSource:
+    """Returns the file's facts without its number of rows. Raises CampaignRefused, CrowdUnusable."""
+    path = Path(draft.path).absolute()
+    suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
+    form = _FORMATS.get(suffixes[-1].lower() if suffixes else "")
+    if form is None:
+        raise CampaignRefused(
+            f"{path.name}: name it .csv or .jsonl (then .gz if it is packed), so that its format is known"
+        )
+    try:
+        with path.open("rb") as file:
+            packed = file.read(len(_GZIP)) == _GZIP
+    except OSError as exc:
+        raise CrowdUnusable(f"{path} cannot be read here: {exc.strerror}") from exc
+    found = fingerprint(str(path))
+    tabs = path.suffix.lower() == ".tsv"
+    return CrowdSource(
+        path=str(path),
+        format=form,
+        packed=packed,
+        encoding=draft.encoding,
+        separator="\t" if tabs else draft.separator,
+        size=found.size,
+        sha256=found.sha256,
+        rows=0,
+    )
+
+
+def _counted(source: CrowdSource, rows: int) -> CrowdSource:
+    """Returns the source with its rows. Raises CampaignRefused, CrowdUnusable."""
+    if not rows:
+        raise CampaignRefused(f"{source.path}: it has no rows")
+    CrowdWatch(source).check()  # nobody wrote to it while it was read
+    fields: dict[str, Any] = {name: getattr(source, name) for name in source.__struct_fields__}
+    return CrowdSource(**fields | {"rows": rows})
+
+
+def _titles(first: Sequence[CrowdRow]) -> list[str]:
+    """Returns the names in the first rows of JSON lines."""
+    return list(dict.fromkeys(name for row in first for name in row.fields))
+
+
+def _columns(draft: CampaignDraft, titles: Sequence[str], checks: RowChecks) -> CrowdColumns:
+    """Returns the use of the columns, with the variables that nobody named. Raises CampaignRefused."""
+    given = draft.columns
+    used = {given.receiver, *filter(None, [given.biz_id]), *given.variables.values()}
+    if missing := sorted(used - set(titles)):
+        raise CampaignRefused(
+            f"the file has no column {missing[0]!r}; it has {', '.join(titles) or 'none'}"
+        )
+    template = checks.templates.get(draft.template)
+    if template is not None and template.channel != draft.lane.partition(".")[0]:
+        raise CampaignRefused(f"template {draft.template!r} is for {template.channel}")
+    variables = given.variables | _by_name(given, titles, template)
+    columns = CrowdColumns(
+        receiver=given.receiver,
+        biz_id=given.biz_id,
+        variables=variables,
+        constants=given.constants,
+    )
+    if template is not None:
+        _check_variables(columns, template)
+    return columns
+
+
+def _by_name(
+    given: CrowdColumns, titles: Sequence[str], template: DeclaredTemplate | None
+) -> dict[str, str]:
+    """Returns the variables that are columns of the same name. A provider's template takes every column
+    that has no other use."""
+    named = {*given.variables, *given.constants}
+    other = {given.receiver, given.biz_id, *given.variables.values()}
+    if template is not None:
+        return {name: name for name in template.variables if name in titles and name not in named}
+    return {title: title for title in titles if title not in named and title not in other}
+
+
+def _check_variables(columns: CrowdColumns, template: DeclaredTemplate) -> None:
+    given = {*columns.variables, *columns.constants}
+    if unknown := sorted(given - set(template.variables)):
+        raise CampaignRefused(f"template {template.name!r} has no variable {unknown[0]!r}")
+    for name, variable in template.variables.items():
+        if variable.required and name not in given:
+            raise CampaignRefused(
+                f"template {template.name!r} wants {name!r}: give the file such a column, map another one"
+                " to it, or set it for all rows"
+            )
+
+
+def _campaign(
+    draft: CampaignDraft, source: CrowdSource, columns: CrowdColumns, now_ms: int
+) -> Campaign:
+    return Campaign(
+        id=draft.campaign_id or f"cm-{secrets.token_hex(5)}",
+        state=CampaignState.NEW,
+        version=1,
+        lane=draft.lane,
+        template=draft.template,
+        crowd=source,
+        columns=columns,
+        schedule=draft.schedule,
+        limits=draft.limits,
+        author=draft.author,
+        reason=draft.reason,
+        created_at=now_ms,
+        since=now_ms,
+    )
+
+
+def _bad_rows(
+    campaign: Campaign, rows: Sequence[CrowdRow], checks: RowChecks, now_ms: int
+) -> Iterator[BadRow]:
+    builder = RowBuilder(campaign, campaign.id, checks, lambda: now_ms)
+    for row in rows:
+        try:
+            if row.code:
+                yield BadRow(row.line, row.code, row.detail)
+            else:
+                builder.build(row.number, row.fields)
+        except EnvelopeError as exc:
+            yield BadRow(row.line, exc.code, f"{exc.path}: {exc.detail}")

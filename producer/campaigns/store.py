@@ -1,0 +1,129 @@
+"""Campaigns in the ledger's database: made, read, and moved from state to state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, text
+
+from idempotency.sql_ledger import SqlLedger
+from idempotency.transactions import LedgerPart
+from producer.campaigns.contract import (
+    Campaign,
+    CampaignLimits,
+    CampaignOvertaken,
+    CampaignSchedule,
+    CampaignState,
+    CrowdColumns,
+    CrowdSource,
+    can_move,
+)
+
+COLUMNS: Final = ", ".join(Campaign.__struct_fields__)
+_JSON: Final = {
+    "crowd": CrowdSource,
+    "columns": CrowdColumns,
+    "schedule": CampaignSchedule,
+    "limits": CampaignLimits,
+}
+_BY_ID: Final = text(f"SELECT {COLUMNS} FROM campaigns WHERE id = :id")  # noqa: S608 - ours
+_OPEN: Final = text(f"""
+SELECT {COLUMNS} FROM campaigns WHERE state IN ('SCHEDULED', 'RUNNING')
+ ORDER BY created_at, id LIMIT :limit""")  # noqa: S608 - ours
+_NEWEST: Final = text(f"""
+SELECT {COLUMNS} FROM campaigns WHERE (created_at, id) < (:before, :before_id)
+ ORDER BY created_at DESC, id DESC LIMIT :limit""")  # noqa: S608 - ours
+_LATEST: Final = 2**62
+MOST_OPEN: Final = 1_000
+CampaignNoted = Callable[[Connection, Campaign], None]
+"""Writes more in the transaction of a campaign's change; takes the campaign after the change."""
+
+
+def nothing_noted(_connection: Connection, _campaign: Campaign) -> None:
+    """Writes nothing."""
+
+
+class CampaignStore(LedgerPart):
+    """Every method is one transaction and raises LedgerError; a write CampaignOvertaken, too."""
+
+    def make(self, new: Campaign, also: CampaignNoted = nothing_noted) -> Campaign:
+        """Writes a NEW campaign, and calls `also`. Returns the one that is there, if its id is known."""
+        with self._begin() as (connection, now):
+            found = connection.execute(_BY_ID, {"id": new.id}).one_or_none()
+            if found is not None:
+                return campaign_of(found)
+            new = msgspec.structs.replace(new, created_at=now, since=now)
+            fields = {name: _value(getattr(new, name)) for name in new.__struct_fields__}
+            places = ", ".join(f":{name}" for name in fields)
+            insert = f"INSERT INTO campaigns ({COLUMNS}) VALUES ({places})"  # noqa: S608 - ours
+            connection.execute(text(insert), fields)
+            also(connection, new)
+        return new
+
+    def get(self, campaign_id: str) -> Campaign | None:
+        """Returns a campaign; None for an unknown id."""
+        with self._begin() as (connection, _now):
+            found = connection.execute(_BY_ID, {"id": campaign_id}).one_or_none()
+        return campaign_of(found) if found is not None else None
+
+    def open(self) -> list[Campaign]:
+        """Returns the campaigns that wait for their time or are running, the oldest first."""
+        with self._begin() as (connection, _now):
+            return [campaign_of(row) for row in connection.execute(_OPEN, {"limit": MOST_OPEN})]
+
+    def newest(self, limit: int, before: tuple[int, str] = (_LATEST, "")) -> list[Campaign]:
+        """Returns campaigns, the newest first; `before` is (created_at, id) of the last one of a page."""
+        asked = {"limit": limit, "before": before[0], "before_id": before[1]}
+        with self._begin() as (connection, _now):
+            return [campaign_of(row) for row in connection.execute(_NEWEST, asked)]
+
+    def advance(
+        self, campaign: Campaign, also: CampaignNoted = nothing_noted, **changes: Any
+    ) -> Campaign:
+        """Writes changes under the campaign's version. Returns the campaign after them. Raises ValueError
+        for a move that `CAMPAIGN_MOVES` does not have."""
+        with self._begin() as (connection, now):
+            moved = advance(connection, campaign, now, **changes)
+            also(connection, moved)
+            return moved
+
+
+def campaigns_of(ledger: SqlLedger) -> CampaignStore:
+    """Returns the campaigns of a ledger."""
+    return CampaignStore(ledger.database, ledger.duties().clock)
+
+
+def campaign_of(row: Any) -> Campaign:
+    """Returns the campaign of a row with COLUMNS."""
+    fields = row._asdict()
+    for name, kind in _JSON.items():
+        fields[name] = msgspec.json.decode(fields[name], type=kind)
+    fields["state"] = CampaignState(fields["state"])
+    paused = fields["paused_from"]
+    fields["paused_from"] = CampaignState(paused) if paused else None
+    return Campaign(**fields)
+
+
+def advance(connection: Connection, campaign: Campaign, now: int, **changes: Any) -> Campaign:
+    """Writes the changes in a transaction; see `CampaignStore.advance`."""
+    target = changes.get("state", campaign.state)
+    if target is not campaign.state:
+        if not can_move(campaign.state, target):
+            raise ValueError(f"a campaign does not go from {campaign.state} to {target}")
+        changes["since"] = now
+    changes["version"] = campaign.version + 1
+    spelt = ", ".join(f"{name} = :{name}" for name in changes)
+    statement = f"UPDATE campaigns SET {spelt} WHERE id = :its_id AND version = :its_version"  # noqa: S608
+    values = {name: _value(value) for name, value in changes.items()}
+    values |= {"its_id": campaign.id, "its_version": campaign.version}
+    if not connection.execute(text(statement), values).rowcount:
+        raise CampaignOvertaken(f"campaign {campaign.id} was changed meanwhile: look at it again")
+    return msgspec.structs.replace(campaign, **changes)
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return msgspec.json.encode(value).decode()
+    return str(value) if isinstance(value, CampaignState) else value

@@ -1,0 +1,62 @@
+"""Metrics and log lines of campaigns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from backends.metrics import campaigns_families as of_campaigns
+from backends.metrics.instruments import counter_of
+from backends.metrics.readings import Reading, show_readings
+from producer.campaigns.checkpoint import RowEnd
+from producer.campaigns.contract import Campaign, CampaignState
+
+log = structlog.get_logger(__name__)
+_SHOWN: tuple[CampaignState, ...] = (CampaignState.SCHEDULED, CampaignState.RUNNING)
+_MS = 1_000
+
+
+class CampaignTelemetry:
+    """Never raises."""
+
+    def __init__(self, registry: CollectorRegistry, now_ms: Callable[[], int]) -> None:
+        """`now_ms` is this machine's clock."""
+        self._now_ms = now_ms
+        self._rows = counter_of(of_campaigns.ROWS, registry=registry)
+        self._open: Counter[CampaignState] = Counter()  # `seen` writes, on the thread of the looks
+        self._sending = 0  # written as `_open`
+        self._due_at: int | None = None  # written as `_open`
+        families = of_campaigns.OPEN, of_campaigns.SENDING, of_campaigns.LATE
+        show_readings(registry, self._readings, *families)
+
+    def seen(self, campaigns: Sequence[Campaign], sending: int) -> None:
+        """Shows the open campaigns, and the number of runs that this process sends."""
+        self._open = Counter(one.state for one in campaigns)
+        self._sending = sending
+        self._due_at = min((one.next_at for one in campaigns if one.next_at), default=None)
+
+    def settled(self, end: RowEnd, rows: int) -> None:
+        """Counts rows of a checkpoint; safe from any thread."""
+        if rows:
+            self._rows.labels(end.value).inc(rows)
+
+    def moved(self, campaign: Campaign) -> None:
+        """Logs the new state of a campaign."""
+        write = log.warning if campaign.state is CampaignState.PAUSED else log.info
+        write(
+            "campaign",
+            campaign=campaign.id,
+            state=campaign.state.value,
+            run=campaign.run_id,
+            note=campaign.note or "",
+        )
+
+    def _readings(self) -> Iterable[Reading]:
+        for state in _SHOWN:
+            yield Reading(of_campaigns.OPEN, {"state": state.value}, self._open[state])
+        yield Reading(of_campaigns.SENDING, {}, self._sending)
+        late_ms = 0 if self._due_at is None else max(0, self._now_ms() - self._due_at)
+        yield Reading(of_campaigns.LATE, {}, late_ms / _MS)

@@ -1,0 +1,280 @@
+"""Runs of campaigns on both databases, with an in-process Kafka."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from hongyan_client.errors import BufferFull, InDoubt, NotDelivered
+from hongyan_client.records import Acknowledged, Record
+from producer.campaigns.contract import (
+    CampaignRefused,
+    CampaignSchedule,
+    CampaignState,
+    CrowdColumns,
+    RunState,
+)
+from producer.campaigns.row_ids import row_id
+from tests.harness.waiting import await_
+from tests.producer.campaigns.crowds import CampaignDesk, crowd
+
+DONE, PAUSED = CampaignState.DONE, CampaignState.PAUSED
+
+
+def test_each_good_row_is_one_notification_and_bad_rows_are_kept_by_line(
+    desk: CampaignDesk, tmp_path: Path
+) -> None:
+    file = tmp_path / "crowd.csv"
+    file.write_text(
+        "phone,name,amount,order\n"
+        '+8613800000001,"Li, Mei",3,o-1\n'
+        "+8613800000002,Wang,three,o-2\n"
+        ",Zhao,4,o-3\n"
+        "+8613800000004,Chen\n"
+        "\n"
+        '+8613800000005,"two\nlines",,o-5\n'
+    )
+    columns = CrowdColumns(receiver="phone", biz_id="order")
+    one = desk.started(file, columns=columns)
+    with desk.running():
+        desk.until(one.id, DONE)
+    run = desk.run_of(one.id)
+    assert (run.done, run.sent, run.bad, run.state) == (5, 2, 3, RunState.DONE)
+    bad = {row.line: row.code for row in desk.runs.every_bad_row(run.id)}
+    assert bad == {3: "variable_type", 4: "no_receiver", 5: "wrong_columns"}
+    sent = {n.biz_id: n for n in desk.sent()}
+    assert sorted(filter(None, sent)) == ["o-1", "o-5"]
+    template = sent["o-1"].template
+    assert template is not None
+    assert template.params == {"name": "Li, Mei", "amount": 3}
+    other = sent["o-5"].template
+    assert other is not None
+    assert other.params == {"name": "two\nlines"}
+    assert sent["o-1"].id == row_id(run.id, 1)
+    assert sent["o-5"].id == row_id(run.id, 5)
+    assert sent["o-1"].attributes == {"campaign": one.id}
+
+
+def test_a_pause_is_obeyed_and_a_resume_goes_on_without_gap_or_double(
+    desk: CampaignDesk, tmp_path: Path
+) -> None:
+    one = desk.started(crowd(tmp_path, 600), rate_per_s=400.0)
+    with desk.running():
+        await_(lambda: desk.runs.of(one.id) and desk.run_of(one.id).sent > 0)
+        desk.actions.pause(one.id, who="wang", reason="wrong hour")
+        await_(lambda: not desk.run_of(one.id).positions)  # written when all is settled
+        reached = desk.run_of(one.id).sent
+        assert 0 < reached < 600
+        assert len(desk.sent()) == reached
+        desk.actions.resume(one.id, who="wang", reason="right hour")
+        desk.until(one.id, DONE)
+    run = desk.run_of(one.id)
+    counts = Counter(n.id for n in desk.sent())
+    assert counts == {row_id(run.id, n): 1 for n in range(1, 601)}
+
+
+def test_a_cancelled_run_sends_no_more_and_ends(desk: CampaignDesk, tmp_path: Path) -> None:
+    one = desk.started(crowd(tmp_path, 600), rate_per_s=200.0)
+    with desk.running():
+        await_(lambda: desk.runs.of(one.id) and desk.run_of(one.id).sent > 0)
+        desk.actions.cancel(one.id, who="wang", reason="withdrawn")
+        await_(lambda: not desk.run_of(one.id).positions)
+    run = desk.run_of(one.id)
+    assert run.state is RunState.CANCELLED
+    assert run.sent == len(desk.sent()) < 600
+    with pytest.raises(CampaignRefused, match="CANCELLED"):
+        desk.actions.resume(one.id, who="wang", reason="again")
+
+
+def test_a_stop_of_the_process_leaves_the_rest_to_the_next_one(
+    desk: CampaignDesk, tmp_path: Path
+) -> None:
+    one = desk.started(crowd(tmp_path, 500), rate_per_s=500.0)
+    with desk.running():
+        await_(lambda: desk.runs.of(one.id) and desk.run_of(one.id).sent > 0)
+    assert 0 < desk.run_of(one.id).sent < 500
+    with desk.running():
+        desk.until(one.id, DONE)
+    assert len({n.id for n in desk.sent()}) == len(desk.sent()) == 500
+
+
+def test_a_changed_file_is_refused_at_the_start_and_at_a_resume(
+    desk: CampaignDesk, tmp_path: Path
+) -> None:
+    file = crowd(tmp_path, 300)
+    good = file.read_bytes()
+    made = desk.made(file, rate_per_s=100.0)
+    file.write_bytes(good.replace(b"customer 7,", b"customer 8,"))
+    with pytest.raises(CampaignRefused, match="changed since the campaign was made"):
+        desk.actions.start(made.id, who="li", reason="go")
+    file.write_bytes(good)
+    desk.actions.start(made.id, who="li", reason="go")
+    with desk.running():
+        await_(lambda: desk.runs.of(made.id) and desk.run_of(made.id).sent > 0)
+        file.write_bytes(good + b"+8613899999999,late,1\n")
+        paused = desk.until(made.id, PAUSED)
+        assert paused.note
+        assert "changed since the campaign was made" in paused.note
+        with pytest.raises(CampaignRefused, match="changed since"):
+            desk.actions.resume(made.id, who="li", reason="on")
+        file.write_bytes(good)
+        desk.actions.resume(made.id, who="li", reason="restored")
+        desk.until(made.id, DONE)
+    assert len({n.id for n in desk.sent()}) == len(desk.sent()) == 300
+
+
+def test_a_file_that_is_only_touched_goes_on(desk: CampaignDesk, tmp_path: Path) -> None:
+    file = crowd(tmp_path, 200)
+    one = desk.started(file, rate_per_s=400.0)
+    with desk.running():
+        await_(lambda: desk.runs.of(one.id) and desk.run_of(one.id).sent > 0)
+        os.utime(file)
+        desk.until(one.id, DONE)
+    assert len(desk.sent()) == 200
+
+
+def test_a_run_with_too_many_bad_rows_pauses_itself_and_a_resume_judges_later_rows(
+    desk: CampaignDesk, tmp_path: Path
+) -> None:
+    file = tmp_path / "crowd.csv"
+    good = [f"+86138{n:08d},n,1" for n in range(150)]
+    lines = [*good[:100], *["none,n,x"] * 60, *good[100:]]
+    file.write_text("receiver,name,amount\n" + "\n".join(lines) + "\n")
+    one = desk.started(file, error_rate=0.3)
+    with desk.running():
+        paused = desk.until(one.id, PAUSED)
+        assert paused.noted_by == "campaigns"
+        assert paused.note
+        assert "rows are bad" in paused.note
+        desk.actions.resume(one.id, who="li", reason="known")
+        desk.until(one.id, DONE)
+    run = desk.run_of(one.id)
+    assert (run.sent, run.bad) == (150, 60)
+
+
+def test_a_receiver_gets_one_row_of_a_file_even_after_a_stop(
+    desk: CampaignDesk, tmp_path: Path
+) -> None:
+    file = tmp_path / "crowd.jsonl"
+    lines = [f'{{"receiver": 1380000{n % 200:04d}, "name": "n"}}' for n in range(400)]
+    file.write_text("\n".join(lines))
+    one = desk.started(file, once_per_receiver=True, rate_per_s=300.0)
+    with desk.running():
+        await_(lambda: desk.runs.of(one.id) and desk.run_of(one.id).sent > 0)
+    with desk.running():
+        desk.until(one.id, DONE)
+    run = desk.run_of(one.id)
+    assert (run.sent, run.repeated, run.bad) == (200, 200, 0)
+    assert len(desk.sent()) == 200
+    codes = {row.code for row in desk.runs.every_bad_row(run.id)}
+    assert codes == {"repeated_receiver"}
+
+
+def test_above_the_threshold_another_person_must_approve(
+    desk: CampaignDesk, tmp_path: Path
+) -> None:
+    made = desk.made(crowd(tmp_path, 20), approve_above=10)
+    waiting = desk.actions.start(made.id, who="wang", reason="go")
+    assert waiting.state is CampaignState.WAITING
+    for own in ("li", "Wang"):
+        with pytest.raises(CampaignRefused, match="another person"):
+            desk.actions.approve(made.id, who=own)
+    assert desk.actions.approve(made.id, who="zhao").state is CampaignState.SCHEDULED
+    with desk.running():
+        desk.until(made.id, DONE)
+
+
+def test_a_cron_waits_for_its_next_time_after_each_run(desk: CampaignDesk, tmp_path: Path) -> None:
+    schedule = CampaignSchedule(cron="*/1 * * * *", zone="UTC")
+    one = desk.started(crowd(tmp_path, 5), schedule=schedule)
+    now = desk.store.now_ms()
+    desk.store.advance(one, next_at=now)  # in place of the wait for the minute
+    with desk.running():
+        await_(lambda: desk.runs.of(one.id) and desk.run_of(one.id).state is RunState.DONE)
+        after = desk.actions.get(one.id)
+    assert after.state is CampaignState.SCHEDULED
+    assert after.next_at is not None
+    assert after.next_at > now
+    assert after.next_at % 60_000 == 0
+    assert len(desk.sent()) == 5
+
+
+def test_a_late_time_of_a_cron_is_passed_over_with_a_note(
+    desk: CampaignDesk, tmp_path: Path
+) -> None:
+    schedule = CampaignSchedule(cron="0 0 1 1 *", zone="UTC")
+    one = desk.started(crowd(tmp_path, 5), schedule=schedule)
+    desk.store.advance(one, next_at=desk.store.now_ms() - 7_200_000)
+    with desk.running():
+        await_(lambda: desk.actions.get(one.id).note not in (None, "go"))
+    after = desk.actions.get(one.id)
+    assert after.note
+    assert "passed over" in after.note
+    assert not desk.runs.of(one.id)
+    assert after.next_at is not None
+    assert after.next_at > desk.store.now_ms()
+
+
+class Unwilling:
+    """A publisher whose answers go wrong before they go right, and whose buffer is full at times."""
+
+    def __init__(self, desk: CampaignDesk) -> None:
+        self._desk = desk
+        self._asked = 0
+        self.refused = 0
+
+    def publish(self, record: Record, deadline_s: float) -> Future[Acknowledged]:
+        self._asked += 1
+        if self._asked % 5 == 1:
+            raise BufferFull("full")
+        if self._asked % 5 == 3:
+            self.refused += 1
+            failed: Future[Acknowledged] = Future()
+            failed.set_exception(NotDelivered("the broker is away", "transport"))
+            return failed
+        if self._asked % 5 == 4:
+            self.refused += 1
+            delivered = self._desk.publisher.publish(record, deadline_s)
+            delivered.result(10)
+            doubtful: Future[Acknowledged] = Future()
+            doubtful.set_exception(InDoubt("no answer came", "timed_out"))
+            return doubtful
+        return self._desk.publisher.publish(record, deadline_s)
+
+
+def test_rows_that_kafka_did_not_take_go_again_under_the_same_id(
+    desk: CampaignDesk, tmp_path: Path
+) -> None:
+    one = desk.started(crowd(tmp_path, 12))
+    unwilling = Unwilling(desk)
+    with desk.running(unwilling):
+        desk.until(one.id, DONE)
+    run = desk.run_of(one.id)
+    assert run.sent == 12
+    assert unwilling.refused
+    assert {n.id for n in desk.sent()} == {row_id(run.id, n) for n in range(1, 13)}
+
+
+def test_two_processes_send_a_campaign_once(desk: CampaignDesk, tmp_path: Path) -> None:
+    one = desk.started(crowd(tmp_path, 400), rate_per_s=800.0)
+    with desk.running(), desk.running():
+        desk.until(one.id, DONE)
+    assert len({n.id for n in desk.sent()}) == len(desk.sent()) == 400
+
+
+def test_outside_its_hours_a_run_waits(desk: CampaignDesk, tmp_path: Path) -> None:
+    later = datetime.now(UTC) + timedelta(hours=3)
+    hours = f"{later:%H:00}-{later + timedelta(hours=1):%H:00}"
+    zone = CampaignSchedule(zone="UTC")
+    one = desk.started(crowd(tmp_path, 5), hours=hours, schedule=zone)
+    with desk.running():
+        await_(lambda: desk.runs.of(one.id) and desk.run_of(one.id).version > 1)
+        desk.actions.pause(one.id, who="li", reason="enough")
+        await_(lambda: desk.run_of(one.id).version > 2)
+    assert desk.run_of(one.id).done == 0
+    assert not desk.sent()
