@@ -45,6 +45,7 @@ _LOGINS: Final = (
     ("console", "database_url"),
     ("database", "url"),
     ("redis", "url"),
+    ("relay", "outbox_url"),
     ("spark", "ledger_url"),
 )
 """URLs that may hold a password."""
@@ -211,6 +212,26 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     health_address: str = "127.0.0.1:9466"
 
 
+class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One relay of an outbox (docs/outbox.md)."""
+
+    outbox_url: str = ""
+    """The business's database: postgresql://…, mysql://… or sqlite:///FILE."""
+    table: str = "hongyan_outbox"
+    batch: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500
+    """Rows of one claim."""
+    poll_s: Seconds = 0.5
+    """Interval between two looks while nothing is due and nobody notifies."""
+    lease_s: Annotated[float, msgspec.Meta(ge=5, le=3_600)] = 60.0
+    """Time after which the rows of a relay that ended go to another."""
+    keep_hours: Annotated[int, msgspec.Meta(ge=1, le=8_760)] = 24
+    """Hours for which rows stay after their end."""
+    late_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 60.0
+    """Age of the oldest unpublished row from which an alert goes out; 0: never."""
+    drain_s: Seconds = 30.0
+    health_address: str = "127.0.0.1:9474"
+
+
 class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The web console (docs/console.md)."""
 
@@ -268,7 +289,7 @@ class CampaignSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     folder: str = "campaigns"
     """Folder of the crowd files that the console takes; a relative one is beside hongyan.toml. The process
     that sends campaigns reads it under the same path."""
-    upload_mb: Annotated[int, msgspec.Meta(ge=1, le=1_024)] = 32
+    upload_mb: Annotated[int, msgspec.Meta(ge=1, le=64)] = 32
     """Largest crowd file that the console takes, MiB."""
     rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e5)] = 200.0
     """Rows a second that a campaign sends, at most; a campaign may ask for less."""
@@ -361,6 +382,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     recovery: RecoverySettings = RecoverySettings()
     resend: ResendSettings = ResendSettings()
     receipts: ReceiptsSettings = ReceiptsSettings()
+    relay: RelaySettings = RelaySettings()
     gateway: GatewaySettings = GatewaySettings()
     lookback: LookbackSettings = LookbackSettings()
     campaigns: CampaignSettings = CampaignSettings()

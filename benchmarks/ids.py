@@ -1,5 +1,6 @@
 """Snowflake ids: how fast one process makes them beside a bare loop, and 8 processes with clocks set back.
 
+    hongyan bench ids
     python -m benchmarks.ids [--ids 20000000] [--database-url URL] [--json]
 
 The bare loop under a lock makes one number a turn: shift, or, append. Both are measured in turns in one
@@ -18,6 +19,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from heapq import merge
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,7 +46,7 @@ def measure(url: str, count: int) -> dict[str, Any]:
     upgrade(settings)
     medians, ratio = _rates(url)
     equal, issued = _equal(url, count)
-    rate = medians["batches"]["per_second"]
+    rate = medians["batches"]["ids_per_second"]
     return {
         "medians": medians,
         "ratios": [
@@ -70,7 +72,9 @@ def _rates(url: str) -> tuple[dict[str, dict[str, float]], float]:
     found = [{name: _timed(way) for name, way in ways.items()} for _ in range(ROUNDS)]
     generator.close()
     database.close()
-    medians = {name: {"per_second": statistics.median(one[name] for one in found)} for name in ways}
+    medians = {
+        name: {"ids_per_second": statistics.median(one[name] for one in found)} for name in ways
+    }
     return medians, statistics.median(one["batches"] / one["bare_loop"] for one in found)
 
 
@@ -100,7 +104,7 @@ def _singly(generator: IdGenerator) -> None:
 
 def _equal(url: str, count: int) -> tuple[int, int]:
     """Returns how many ids are equal to another one, and how many there are."""
-    batches = max(2, count // (PROCESSES * LIVES * BATCH))
+    batches = max(2, -(-count // (PROCESSES * LIVES * BATCH)))
     with TemporaryDirectory() as folder:
         files = [Path(folder) / f"{number}.ids" for number in range(PROCESSES)]
         shape = [str(one) for one in (LIVES, batches, BATCH)]
@@ -112,12 +116,13 @@ def _equal(url: str, count: int) -> tuple[int, int]:
 
 
 def _doubles(files: Iterable[Path]) -> tuple[int, int]:
-    everything = array("q")
+    parts = []
     for file in files:
-        everything.frombytes(file.read_bytes())
-    ordered = sorted(everything)
-    equal = sum(one == other for one, other in pairwise(ordered))
-    return equal, len(ordered)
+        part = array("q")
+        part.frombytes(file.read_bytes())
+        parts.append(array("q", sorted(part)))
+    equal = sum(one == other for one, other in pairwise(merge(*parts)))
+    return equal, sum(map(len, parts))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

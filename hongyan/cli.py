@@ -25,16 +25,19 @@ from hongyan.commands import (
     deliveries,
     demo,
     dev,
+    doctor,
     gateway,
     ids,
     keys,
     lanes,
     lookback,
     lost,
+    outbox,
     policy,
     recall,
     receipts,
     recovery,
+    relay,
     resend,
     schema,
     send,
@@ -83,9 +86,11 @@ _COMMANDS = (
     (worker.worker, worker.HELP, "Send notifications from Kafka."),
     (send.send, send.HELP, "Hand notifications to Kafka."),
     (status.status, status.HELP, "Processes, lanes, alerts, held lines."),
+    (doctor.doctor, doctor.HELP, "Find what could lose messages."),
     (trace.trace, trace.HELP, "Show what became of a message."),
     (gateway.gateway, gateway.HELP, "Take in notifications over HTTP."),
     (receipts.receipts, receipts.HELP, "Take in providers' receipts."),
+    (relay.relay, relay.HELP, "Publish what waits in an outbox."),
     (recovery.recovery, recovery.HELP, "Send again, resolve, expire."),
     (resend.resend, resend.HELP, "Have deliveries sent again."),
     (recall.recall, recall.HELP, "Cancel or take back what was ordered."),
@@ -99,6 +104,7 @@ app.add_typer(campaign.app)
 app.add_typer(deliveries.app)
 app.add_typer(lanes.app)
 app.add_typer(lost.app)
+app.add_typer(outbox.app)
 app.add_typer(lookback.app)
 app.add_typer(workers.app)
 app.add_typer(topics.app)

@@ -61,6 +61,13 @@ _EXPECTED = (
     ("backends.kafka.clients", "KafkaTrouble", PROBLEMS, "{}"),
     ("backends.sql.errors", "SqlNoSchema", PROBLEMS, "{}: run `hongyan db upgrade`"),
     ("backends.sql.errors", "SqlError", PROBLEMS, "the database does not answer: {}"),
+    ("hongyan_client.outbox.errors", "OutboxMissing", PROBLEMS, "{}"),
+    (
+        "hongyan_client.outbox.errors",
+        "OutboxTrouble",
+        PROBLEMS,
+        "the outbox's database does not answer: {}",
+    ),
     ("idempotency.ledger", "LedgerError", PROBLEMS, "{}"),
     ("producer.ids.errors", "IdTrouble", PROBLEMS, "{}"),
     ("spark_jobs.errors", "SparkTrouble", PROBLEMS, "{}"),

@@ -20,6 +20,14 @@ class WrongProperties(ClientError):
     """A property that no producer may have, or sizes that contradict each other."""
 
 
+class WrongNotification(ClientError):
+    """No worker could send it; nothing was handed to Kafka."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
 class ClientClosed(ClientError):
     """The client takes nothing any more."""
 

@@ -1,8 +1,10 @@
 """Publishes records and waits for Kafka's acknowledgement of each; the buffer is bounded.
 
 `publish` hands a record to librdkafka. While the buffer is full it blocks, until the caller's deadline. No
-record is dropped and no thread is started for one. One thread polls librdkafka: it ends the futures, and
-runs their callbacks.
+record is dropped and no thread is started for one.
+
+The holder of the poll lock polls librdkafka, ends the records and runs their callbacks. That is the thread
+of the publisher, or a thread inside `publish` or `flush`: a busy caller then pays no switch of threads.
 
 A fatal error of the idempotent producer ends its records as in doubt; a new producer takes over.
 """
@@ -15,13 +17,16 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hongyan_client.delivery_errors import failure_of, refusal
-from hongyan_client.errors import BufferFull, ClientClosed, WrongProperties
+from hongyan_client.errors import BufferFull, ClientClosed, SendFailed, WrongProperties
+from hongyan_client.kafka_log import KafkaLog
+from hongyan_client.pending import PendingResult
+from hongyan_client.record_ages import RecordAges
 from hongyan_client.records import Acknowledged, Record
 from message.producer_properties import (
     DELIVERY_TIMEOUT_MS,
@@ -39,6 +44,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("hongyan_client")
 
 _POLL_S: Final = 0.1
+_TOGETHER_MARGIN_S: Final = 30.0
+"""librdkafka's own timeout, which ends records one by one, is so much longer."""
+_POLL_EVERY: Final = 16
+"""Records between two polls of a busy caller."""
+_CALLER_POLLS_S: Final = 0.003
+"""Seconds after a caller's poll for which the publisher's thread leaves the polling to callers."""
 _PURGE_S: Final = 5.0
 _EXIT_S: Final = 10.0
 _LOG_LEVEL: Final = 4  # syslog's "warning"
@@ -55,12 +66,12 @@ class BufferLimits(NamedTuple):
 DEFAULT_LIMITS: Final = BufferLimits()
 
 
-class PendingRecord(Future[Acknowledged]):
-    """The acknowledgement to come. A record that librdkafka has cannot be called back."""
+OnEnd = Callable[[Acknowledged | SendFailed], None]
+"""Gets the end of one record. It must be quick, and must not raise."""
 
-    def cancel(self) -> bool:
-        """Returns False."""
-        return False
+
+class MustWait(Exception):
+    """`may_pass` held the record back: an earlier one of its key is not in Kafka yet."""
 
 
 class Publisher:
@@ -77,21 +88,29 @@ class Publisher:
         properties: Mapping[str, Property] | None = None,
         delivery_timeout_s: float = DELIVERY_TIMEOUT_MS / 1_000,
         limits: BufferLimits = DEFAULT_LIMITS,
+        together: bool = False,
     ) -> None:
         """Connects by itself, later: a broker that is away prevents no start. `properties`: further
-        properties of librdkafka (TLS, SASL). Raises WrongProperties."""
-        self._config = producer_config(
-            bootstrap, client_id, properties or {}, delivery_timeout_s, limits
-        )
+        properties of librdkafka (TLS, SASL). `together`: when one record is older than the delivery
+        timeout, all open ones end with it, so that none overtakes it. Raises WrongProperties."""
+        own_s = delivery_timeout_s + (_TOGETHER_MARGIN_S if together else 0)
+        self._config = producer_config(bootstrap, client_id, properties or {}, own_s, limits)
         self._limits = limits
-        self._room = threading.Condition(threading.Lock())
-        self._taken = self._taken_bytes = 0  # written under the lock by `publish`
-        self._done = self._done_bytes = 0  # written by the poll thread: `_ended`, `_take_back`
+        self._ages = RecordAges(delivery_timeout_s) if together else None
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._poll_lock = threading.Lock()
+        self._poller = 0  # written by the holder of the poll lock: its thread
+        self._taken = self._taken_bytes = 0  # written under the lock by `publish_to`
+        self._done = self._done_bytes = 0  # written by the holder of the poll lock, in `_ended`
         self._waiters = 0  # written under the lock
-        self._fatal = False  # written by the poll thread, in `_on_error` and `_renew`
-        self._closed = ""  # the reason; written once, by `close` under the lock or after a fork
-        self._stopping = False  # written by `close`; read by the poll thread
-        self._client = self._opened()  # replaced by the poll thread under the lock
+        self._polled_at = 0.0  # written by callers that polled; a lost write does no harm
+        self._fatal = False  # a new producer is due; written by the holder of the poll lock
+        self._age = self._ages.now() if self._ages else 0  # written by the holder of the poll lock
+        self._closed = ""  # the reason; written by `close` under the lock, or after a fork
+        self._stopping = False  # written by `close`; read by the publisher's thread
+        self._kafka_log = KafkaLog()
+        self._client = self._opened()  # replaced under both locks
         self._thread = threading.Thread(target=self._run, name="hongyan-publisher", daemon=True)
         self._thread.start()
         _open_publishers.add(self)
@@ -101,15 +120,30 @@ class Publisher:
         """Returns the acknowledgement to come; it fails with NotDelivered or InDoubt. Records of one
         key arrive in the order of the calls. Blocks while the buffer is full, for at most `deadline_s`
         seconds; never in a callback of a future. Raises BufferFull, ClientClosed."""
-        future = PendingRecord()
-        size = min(record.size, self._limits.bytes)
-        until = time.monotonic() + deadline_s
-        with self._room:
-            while True:
-                self._await_room(size, until, deadline_s)
-                if self._produced(record, size, future):
-                    return future
-                self._wait(until, deadline_s)
+        future: PendingResult[Acknowledged] = PendingResult()
+        self.publish_to(record, future.end, deadline_s)
+        return future
+
+    def publish_to(
+        self,
+        record: Record,
+        on_end: OnEnd,
+        deadline_s: float,
+        may_pass: Callable[[Record], bool] | None = None,
+    ) -> None:
+        """Like `publish`, with a function in place of the future. Raises MustWait where `may_pass`, asked
+        under the publisher's lock, returns False."""
+        size = record.size
+        if size > self._limits.bytes:
+            size = self._limits.bytes
+        if not self._taken_now(record, size, on_end, may_pass):
+            until = time.monotonic() + deadline_s
+            self._await_room(until, deadline_s)
+            while not self._taken_now(record, size, on_end, may_pass):
+                self._await_room(until, deadline_s)
+        if not self._taken % _POLL_EVERY:
+            self._polled_at = time.monotonic()
+            self._poll(0)
 
     @property
     def unacknowledged(self) -> int:
@@ -120,20 +154,16 @@ class Publisher:
         """Waits for the acknowledgements, at most `timeout_s` seconds. Returns the number of records
         without one."""
         until = time.monotonic() + timeout_s
-        with self._room:
-            self._waiters += 1
-            try:
-                self._room.wait_for(
-                    lambda: not self.unacknowledged, max(0, until - time.monotonic())
-                )
-            finally:
-                self._waiters -= 1
-            return self.unacknowledged
+        while self.unacknowledged and (left := until - time.monotonic()) > 0:
+            if self._poller == threading.get_ident():
+                break
+            self._poll_or_wait(left)
+        return self.unacknowledged
 
     def close(self, timeout_s: float = _EXIT_S) -> int:
         """Waits like `flush`, then ends the rest as in doubt. Returns their number; idempotent.
         Never call it in a callback of a future."""
-        with self._room:
+        with self._lock:
             self._closed = self._closed or "the publisher is closed; open another one"
         atexit.unregister(self._close_at_exit)
         if not self._thread.is_alive() or self._stopping:
@@ -143,93 +173,134 @@ class Publisher:
         self._thread.join(_PURGE_S + 2 * _POLL_S)
         return left
 
-    def _await_room(self, size: int, until: float, deadline_s: float) -> None:
-        """Returns once the record fits. Call with the lock."""
-        while True:
+    def _taken_now(
+        self,
+        record: Record,
+        size: int,
+        on_end: OnEnd,
+        may_pass: Callable[[Record], bool] | None,
+    ) -> bool:
+        """Hands the record to librdkafka if it fits. Returns False if it does not, or if a new producer
+        must take over first. A refused record ends at once."""
+        refused: SendFailed | None = None
+        with self._lock:
             if self._closed:
                 raise ClientClosed(self._closed)
-            records, kept = self._taken - self._done, self._taken_bytes - self._done_bytes
-            if records < self._limits.records and kept + size <= self._limits.bytes:
-                return
-            self._wait(until, deadline_s)
+            if may_pass is not None and not may_pass(record):
+                raise MustWait
+            if (
+                self._taken - self._done >= self._limits.records
+                or self._taken_bytes - self._done_bytes + size > self._limits.bytes
+            ):
+                return False
+            try:
+                self._client.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    headers=list(record.headers),
+                    on_delivery=partial(self._ended, on_end, size, self._age),
+                )
+            except BufferError:
+                return False
+            except Exception as exc:
+                if (refused := refusal(exc)) is None:
+                    return False
+            else:
+                self._taken += 1
+                self._taken_bytes += size
+                if self._ages is not None:
+                    self._ages.taken(self._age)
+        if refused is not None:
+            on_end(refused)
+        return True
 
-    def _wait(self, until: float, deadline_s: float) -> None:
-        """Waits for the poll thread to end records. Raises BufferFull at the deadline."""
+    def _await_room(self, until: float, deadline_s: float) -> None:
+        """Waits until records ended. Raises BufferFull at the deadline."""
         left = until - time.monotonic()
-        if left <= 0 or threading.current_thread() is self._thread:
+        if left <= 0 or self._poller == threading.get_ident():
             raise BufferFull(
                 f"Kafka acknowledged too little within {deadline_s:g} s, and the buffer of "
                 f"{self._limits.records} records and {self._limits.bytes >> 20} MiB is full; "
                 "is the broker reachable?"
             )
-        self._waiters += 1
-        try:
-            self._room.wait(left)
-        finally:
+        self._poll_or_wait(left)
+
+    def _poll_or_wait(self, left_s: float) -> None:
+        """Polls, or waits for the thread that polls now."""
+        if self._poll(min(left_s, _POLL_S)):
+            return
+        with self._lock:
+            self._waiters += 1
+            self._room.wait(min(left_s, _POLL_S))
             self._waiters -= 1
 
-    def _produced(self, record: Record, size: int, future: Future[Acknowledged]) -> bool:
-        """Hands the record to librdkafka; a refusal ends the future. Returns False while a new producer
-        must take over. Call with the lock."""
-        try:
-            self._client.produce(
-                record.topic,
-                record.value,
-                record.key,
-                headers=list(record.headers),
-                on_delivery=partial(self._ended, future, size),
-            )
-        except BufferError:
+    def _poll(self, timeout_s: float) -> bool:
+        """Ends the records that librdkafka reports. Returns False if another thread polls."""
+        if not self._poll_lock.acquire(blocking=False):
             return False
-        except Exception as exc:
-            error = refusal(exc)
-            if error is None:
-                return False
-            future.set_exception(error)
-            return True
-        self._taken += 1
-        self._taken_bytes += size
+        try:
+            self._poller = threading.get_ident()
+            self._client.poll(timeout_s)
+            if self._ages is not None:
+                self._age = self._ages.now()
+                self._fatal = self._fatal or self._ages.is_overdue()
+            if self._fatal:
+                self._renew()
+        finally:
+            self._poller = 0
+            self._poll_lock.release()
+        if self._waiters:
+            with self._lock:
+                self._room.notify_all()
         return True
 
     def _ended(
-        self, future: Future[Acknowledged], size: int, error: KafkaError | None, message: Message
+        self, on_end: OnEnd, size: int, age: int, error: KafkaError | None, message: Message
     ) -> None:
-        """Ends one future. Runs in the poll thread."""
+        """Ends one record. Runs in the thread that holds the poll lock."""
         self._done += 1
         self._done_bytes += size
-        if error is not None:
-            future.set_exception(failure_of(error, message.topic() or ""))
-            return
+        if self._ages is not None:
+            self._ages.ended(age)
         place: Any = message
-        future.set_result(
-            Acknowledged(place.topic(), place.partition(), place.offset(), place.timestamp()[1])
-        )
+        if error is None:
+            found = (place.topic(), place.partition(), place.offset(), place.timestamp()[1])
+            on_end(Acknowledged._make(found))
+        else:
+            on_end(failure_of(error, place.topic() or ""))
 
     def _run(self) -> None:
-        """Polls until `close`, then ends what is left."""
+        """Polls while no caller does, until `close`. Then ends the records that are left."""
         while not self._stopping:
-            self._client.poll(_POLL_S)
-            if self._fatal:
-                self._renew()
-            self._wake()
-        with self._room:
+            if time.monotonic() - self._polled_at < _CALLER_POLLS_S or not self._poll(_POLL_S):
+                time.sleep(_CALLER_POLLS_S)
+        with self._poll_lock, self._lock:
+            self._poller = threading.get_ident()
             self._take_back()
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiters:
-            with self._room:
-                self._room.notify_all()
+            self._poller = 0
+            self._room.notify_all()
 
     def _renew(self) -> None:
-        """Replaces the producer after a fatal error."""
-        with self._room:
+        """Takes the open records back and opens a new producer: a purge leaves gaps in the old one's
+        sequence. Call with the poll lock."""
+        with self._lock:
             self._take_back()
             self._client = self._opened()
             self._fatal = False
 
+    def take_back(self) -> None:
+        """Ends all open records as in doubt. Records of other callers wait meanwhile. Never call it in a
+        callback of a future."""
+        with self._poll_lock:
+            self._poller = threading.get_ident()
+            try:
+                self._renew()
+            finally:
+                self._poller = 0
+
     def _take_back(self) -> None:
-        """Ends all open records. Call with the lock, in the poll thread."""
+        """Ends all open records as in doubt. Call with both locks."""
         self._client.purge()
         until = time.monotonic() + _PURGE_S
         while self.unacknowledged and time.monotonic() < until:
@@ -239,7 +310,7 @@ class Publisher:
         from confluent_kafka import KafkaException
         from confluent_kafka import Producer as KafkaProducer
 
-        config = {**self._config, "logger": log, "error_cb": self._on_error}
+        config = {**self._config, "logger": self._kafka_log, "error_cb": self._on_error}
         try:
             return KafkaProducer(config)
         except (KafkaException, TypeError, ValueError) as exc:
@@ -248,10 +319,9 @@ class Publisher:
             raise WrongProperties(f"properties: {text}; correct or remove the property") from exc
 
     def _on_error(self, error: KafkaError) -> None:
-        """Notes errors of no single record. Runs in the poll thread."""
+        """Notes errors of no single record. Runs in the thread that holds the poll lock."""
         self._fatal = self._fatal or error.fatal()
-        level = logging.ERROR if error.fatal() else logging.WARNING
-        log.log(level, "kafka: %s: %s", error.name(), error.str())
+        self._kafka_log.error(error)
 
     def _close_at_exit(self) -> None:
         if left := self.close():
@@ -262,7 +332,7 @@ class Publisher:
         self._closed = (
             "the process was forked after the publisher was opened; open one in the child"
         )
-        self._room = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
         atexit.unregister(self._close_at_exit)
 
 

@@ -21,8 +21,10 @@ class Record(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes that the record takes in the buffer, about."""
-        headers = sum(len(name) + len(value) for name, value in self.headers)
-        return len(self.value) + len(self.key or b"") + headers + _OVERHEAD
+        size = len(self.value) + len(self.key or b"") + _OVERHEAD
+        for name, value in self.headers:
+            size += len(name) + len(value)
+        return size
 
 
 class Acknowledged(NamedTuple):

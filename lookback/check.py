@@ -23,6 +23,8 @@ class CheckReply(NamedTuple):
     fenced: bool = False
     """Whether the check fenced the business: a transaction that is late then aborts. A ROLLBACK without
     a fence counts only after the declared longest business transaction."""
+    made: bool = True
+    """Whether the business was asked. A check held back by breaker or cap is no attempt."""
 
 
 class Checker(Protocol):

@@ -179,7 +179,7 @@ def take_reply(row: TxRow, token: int, reply: CheckReply, terms: TxTerms, now: i
         if decision and row.decision and row.decision != decision:
             return _conflict(row, decision, CHECK, now)
         return Step(row, did="late")
-    checked = replace(row, checks=row.checks + 1)
+    checked = replace(row, checks=row.checks + 1) if reply.made else row
     if decision:
         return _decided(checked, _CHECK[decision], decision, CHECK, now)
     return _no_answer(checked, reply, terms, now)

@@ -16,6 +16,7 @@ import structlog
 
 from idempotency.ledger import LedgerError
 from lookback.check import Answer, Checker, CheckReply
+from lookback.checks.errors import CheckNotMade
 from lookback.metrics import LookbackMetrics
 from lookback.transaction import TxRow, TxTerms
 
@@ -186,6 +187,8 @@ def asked(checker: Checker, row: TxRow) -> CheckReply:
     """Returns the answer; an error of any kind is UNKNOWN."""
     try:
         return checker.check(row.biz_type, row.biz_id, row.tx_id)
+    except CheckNotMade as exc:
+        return CheckReply(Answer.UNKNOWN, str(exc), made=False)
     except Exception as exc:  # an endpoint's fault must not end the checks of others
         log.warning("check_failed", biz_type=row.biz_type, tx_id=row.tx_id, cause=repr(exc))
         return CheckReply(Answer.UNKNOWN, f"the check failed: {type(exc).__name__}")

@@ -19,6 +19,7 @@ from backends.settings import Settings, SettingsError
 from channels.transports import TransportRouter
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from lookback.check import Checker
+from lookback.checks.factory import open_checks
 from lookback.consumer import ConsumerParts, LookbackConsumer
 from lookback.dead_letters import PRODUCER, PoisonWriter
 from lookback.desk import SqlLookbackDesk
@@ -92,7 +93,7 @@ def open_lookback(
     wires = TransportRouter()
     stack.callback(wires.close)
     if checkers is None:
-        checkers = configured_checkers(settings, wires, stack)
+        checkers = open_checks(settings.lookback.checks, wires, stack)
     metrics = LookbackMetrics()
     _watch(settings, ledger, wires, metrics, name, stack)
     store = open_store(ledger, settings)
@@ -119,13 +120,6 @@ def open_lookback(
     loops = LookbackLoops(taking, checks, forwarder, upkeep)
     threads = ThreadGroup()
     return OpenedLookback(loops, threads, _health(loops, threads, stop), metrics, store)
-
-
-def configured_checkers(settings: Settings, sender: Any, stack: ExitStack) -> Mapping[str, Checker]:
-    """Returns the checkers of `[lookback.checks.NAME]`. Raises SettingsError."""
-    if settings.lookback.checks:
-        raise SettingsError("lookback.checks: no kind of endpoint is installed")
-    return {}
 
 
 def _ledger(settings: Settings, stack: ExitStack, stop: threading.Event) -> SqlLedger:

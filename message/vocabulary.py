@@ -20,6 +20,8 @@ CHANNELS: Final = (
     "webhook",
 )
 KINDS: Final = ("verification", "notice", "marketing")
+DEFAULT_TTL_MS: Final = {"verification": 300_000, "notice": 86_400_000, "marketing": 86_400_000}
+"""Time to live by kind, where neither the policy nor the message has one."""
 DEFAULT_TOPIC_PREFIX: Final = "hongyan"
 _PATTERN = re.compile(r"[a-z_*?]+\.[a-z_*?]+|\*")
 

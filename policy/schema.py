@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from message.vocabulary import LANES, Lane
+from message.vocabulary import DEFAULT_TTL_MS, LANES, Lane
 from policy.gates import ContentDedup, FrequencyCap, QuietHours
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -147,7 +147,7 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """One provider call over HTTP, with connecting."""
     smtp: SmtpPolicy = SmtpPolicy()
     """The limits of calls over SMTP, in place of `timeout_ms`."""
-    ttl_ms: Positive = 24 * _HOUR_MS
+    ttl_ms: Positive = DEFAULT_TTL_MS["notice"]
     max_ttl_ms: Positive = 7 * 24 * _HOUR_MS
     ordering: Ordering = Ordering.NONE
     release_per_s: Annotated[float, msgspec.Meta(gt=0, le=100_000)] = 500.0
@@ -204,7 +204,7 @@ DEFAULTS_BY_KIND = {
     "verification": LanePolicy(
         threads=16,
         timeout_ms=3_000,
-        ttl_ms=300_000,
+        ttl_ms=DEFAULT_TTL_MS["verification"],
         max_ttl_ms=_HOUR_MS,
         retry=RetryPolicy(immediate=2, base_ms=1_000, cap_ms=60_000),
         quiet_hours=QuietHours(exempt=True),

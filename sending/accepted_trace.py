@@ -1,7 +1,5 @@
-"""Trace events of notifications that Kafka acknowledged: sent, copied or replayed.
-
-Without them nobody could name a notification that Kafka removed before anybody read it.
-"""
+"""Trace events of notifications that Kafka acknowledged: copied, replayed, or sent from the command line
+(tracing/accepted_events.py)."""
 
 from __future__ import annotations
 
@@ -15,10 +13,10 @@ from msgspec.structs import replace
 
 from backends.settings import Settings
 from message.envelope import EnvelopeError, Notification, decode
-from message.keys import delivery_key, normalise_receiver
 from tracing import open_recorder
-from tracing.events import Recorder, Stage, TraceEvent
-from tracing.masks import HashReceiver, hasher, mask, no_hash, template_of
+from tracing.accepted_events import AcceptedPlace, accepted_events, unreadable_event
+from tracing.events import Recorder, TraceEvent
+from tracing.masks import HashReceiver, hasher, no_hash
 
 _ID: Final = "hongyan-id"
 
@@ -60,49 +58,32 @@ class AcceptedTrace:
 
     def sent(self, notification: Notification, message: Any) -> None:
         """Records an acknowledged notification. `message`: the record, from its delivery report."""
-        copied = f"copy of {notification.resend_of}" if notification.resend_of else None
-        self._recorder.record(self._events(notification, message, copied))
+        self.sent_to(notification, _place_of(message))
+
+    def sent_to(self, notification: Notification, place: AcceptedPlace) -> None:
+        """Records an acknowledged notification and its place."""
+        self._recorder.record(self._events(notification, place))
 
     def replayed(self, letter: ReplayedLetter, message: Any) -> None:
         """Records the replay of a dead letter; as one event without a delivery if it cannot be read."""
         detail = f"replay of the dead letter of {letter.origin}"
+        place = _place_of(message)
         try:
-            events = self._events(decode(letter.value or b""), message, detail)
+            events = self._events(decode(letter.value or b""), place, detail)
         except EnvelopeError:
-            named = dict(letter.headers).get(_ID) or b""
-            event = self._event(message, detail, named.decode("ascii", "replace")[:64], letter.lane)
-            events = [event]
+            named = (dict(letter.headers).get(_ID) or b"").decode("ascii", "replace")[:64]
+            events = [unreadable_event(place, self._worker, named, letter.lane, detail)]
         self._recorder.record(events)
 
     def _events(
-        self, notification: Notification, message: Any, detail: str | None
+        self, notification: Notification, place: AcceptedPlace, detail: str | None = None
     ) -> list[TraceEvent]:
-        channel = notification.channel
-        named = [normalise_receiver(channel, one) for one in notification.receivers]
-        event = self._event(message, detail, notification.id, notification.lane.name)
-        event.biz_id = notification.biz_id
-        event.template, event.created_at = template_of(notification), notification.created_at
-        return [
-            replace(
-                event,
-                delivery_key=delivery_key(notification.id, channel, receiver),
-                receiver=mask(channel, receiver),
-                receiver_hash=self._hash_receiver(channel, receiver),
-            )
-            for receiver in dict.fromkeys(named)
-        ]
+        return accepted_events(notification, place, self._worker, self._hash_receiver, detail)
 
-    def _event(self, message: Any, detail: str | None, message_id: str, lane: str) -> TraceEvent:
-        """Its time is the record's: the report of it may come after a worker has sent it."""
-        return TraceEvent(
-            at=message.timestamp()[1],
-            stage=Stage.ACCEPTED,
-            message_id=message_id,
-            lane=lane,
-            worker=self._worker,
-            detail=detail,
-            origin=f"{message.topic()}/{message.partition()}/{message.offset()}",
-        )
+
+def _place_of(message: Any) -> AcceptedPlace:
+    origin = f"{message.topic()}/{message.partition()}/{message.offset()}"
+    return AcceptedPlace(origin, message.timestamp()[1])
 
 
 @contextmanager

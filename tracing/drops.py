@@ -5,12 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
-
-import structlog
-
-log = structlog.get_logger(__name__)
 
 FULL: Final = "full"
 CLOSED: Final = "closed"
@@ -23,18 +19,29 @@ UNWRITTEN: Final = frozenset({FULL, CLOSED, CLOSING, REFUSED})
 _COMPLAIN_S: Final = 60.0
 
 
-class Drops:
-    """Counts of lost events, by sink and reason; logged at most once a minute. Any thread."""
+Report = Callable[[Mapping[str, int]], None]
+"""Gets the events lost since the last report, by `sink:reason`."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+
+def no_report(_lost: Mapping[str, int]) -> None:
+    """Reports nothing: the counts are all."""
+
+
+class Drops:
+    """Counts of lost events, by sink and reason; reported at most once a minute. Any thread."""
+
+    def __init__(
+        self, monotonic: Callable[[], float] = time.monotonic, report: Report = no_report
+    ) -> None:
         self._monotonic = monotonic
+        self._report = report
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
         self._said_at = float("-inf")
         self._said: Counter[tuple[str, str]] = Counter()
 
     def add(self, sink: str, reason: str, events: int) -> None:
-        """Counts lost events of one sink, and logs them if it is time to."""
+        """Counts lost events of one sink, and reports them if it is time to."""
         self.count(sink, reason, events)
         self.tell()
 
@@ -45,14 +52,13 @@ class Drops:
                 self._counts[sink, reason] += events
 
     def tell(self) -> None:
-        """Logs the losses since the last line, at most once a minute."""
+        """Reports the losses since the last report, at most once a minute."""
         with self._lock:
             now, fresh = self._monotonic(), self._counts - self._said
             if not fresh or now - self._said_at < _COMPLAIN_S:
                 return
             self._said_at, self._said = now, Counter(self._counts)
-        lost = {f"{sink}:{reason}": count for (sink, reason), count in fresh.items()}
-        log.warning("trace_events_dropped", **lost)
+        self._report({f"{sink}:{reason}": count for (sink, reason), count in fresh.items()})
 
     def unwritten(self, sink: str) -> int:
         """Returns the events of the sink that it never took."""

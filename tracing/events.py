@@ -14,7 +14,8 @@ class Stage(StrEnum):
     """The stages of a delivery in their usual order, then the unusual ones."""
 
     ACCEPTED = "accepted"
-    """Kafka acknowledged the notification. Written by its producer: `hongyan send`, a copy, a replay."""
+    """Kafka acknowledged the notification. Written by its producer: a client, a command, a copy,
+    a replay."""
     CLAIMED = "claimed"
     TAKEN = "taken"
     """A recovery is about to send it (again): its call is on record."""

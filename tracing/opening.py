@@ -10,7 +10,8 @@ from backends.settings import Settings
 from tracing.events import NoRecorder, Recorder
 from tracing.recorder import OpenSink, QueuedRecorder
 from tracing.sinks.database import open_database_sink
-from tracing.sinks.kafka import SINK, TraceLife, open_kafka_sink
+from tracing.sinks.kafka import open_kafka_sink
+from tracing.trace_records import SINK, TraceLife
 
 
 def recorder_for(settings: Settings, process: str, *, spans: bool) -> Recorder:

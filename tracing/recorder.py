@@ -57,6 +57,11 @@ OpenSink = Callable[[Drops], Sink]
 """Opens a sink; the sink adds its own losses to the drops."""
 
 
+def log_drops(lost: Mapping[str, int]) -> None:
+    """Logs events that a process lost."""
+    log.warning("trace_events_dropped", **lost)
+
+
 class QueuedRecorder:
     """Takes events from any thread and hands them to every sink's own queue."""
 
@@ -67,7 +72,7 @@ class QueuedRecorder:
         buffer: int,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.drops = Drops(monotonic)
+        self.drops = Drops(monotonic, log_drops)
         self._monotonic = monotonic
         self._queues = [
             _SinkQueue(name, open_sink, buffer=buffer, drops=self.drops, monotonic=monotonic)

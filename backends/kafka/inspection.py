@@ -262,10 +262,11 @@ class ClusterInspection:
         )
 
     def _growth(self, topics: Sequence[TopicMetadata]) -> list[PartitionGrowth]:
-        places = [(one.topic, number) for one in topics for number in one.partitions]
+        places = [(str(one.topic), number) for one in topics for number in one.partitions]
         hour_ago = time.time_ns() // 1_000_000 - HOUR_MS
         ends = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-        starts = self._offsets(places, OffsetSpec.for_timestamp(hour_ago))  # type: ignore[no-untyped-call]
+        since = OffsetSpec.for_timestamp(hour_ago)
+        starts = self._offsets(places, since)
         found: dict[str, dict[int, int]] = {}
         for place, end in ends.items():
             # Without a record since then the answer is -1: nothing was added.

@@ -12,9 +12,10 @@ WORKER: Final = "worker"
 RECOVERY: Final = "recovery"
 RECEIPTS: Final = "receipts"
 GATEWAY: Final = "gateway"
+RELAY: Final = "relay"
 LOOKBACK: Final = "lookback"
 CAMPAIGNS: Final = "campaigns"
-PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, LOOKBACK, CAMPAIGNS, GATEWAY)
+PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, LOOKBACK, CAMPAIGNS, RELAY, GATEWAY)
 
 
 class MetricType(StrEnum):

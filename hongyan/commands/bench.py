@@ -83,6 +83,14 @@ SPARK_HELP = explained(
     "hongyan bench spark --json",
     "hongyan bench spark --sizes 200000,1000000      small ones",
 )
+OUTBOX_HELP = explained(
+    "Measure a relay of an outbox beside a bare producer loop, its claim over a thousand and over a "
+    "million pending rows, and the time from a commit to Kafka when nothing else happens, in one run on "
+    "the local stack. Takes some minutes. Exits 1 below half of the bare loop, where a claim takes more "
+    "than twice as long, or above 50 ms (p99).",
+    "hongyan bench outbox --json",
+    "hongyan bench outbox --rows 5000 --pending 20000 --rounds 1      a small one",
+)
 CONSOLE_HELP = explained(
     "Measure the console over a large ledger on the local stack: searches by every field, overview and "
     "timeline, 20 clients at once; live streams; bytes of pages; a frozen selection. Without "
@@ -92,9 +100,24 @@ CONSOLE_HELP = explained(
     "hongyan bench console --rows 600000 --keep      a small one, kept for further runs",
     "hongyan bench console --database-url postgresql://…/console_bench_1 --only receiver",
 )
+IDS_HELP = explained(
+    "Measure snowflake ids in batches and one by one beside a bare loop, in one run; then eight processes "
+    "issue ids while their clocks are set back and their lives end as after a kill. Takes half a minute. "
+    "Exits 1 if two ids are equal, or batches make less than 2 million ids a second.",
+    "hongyan bench ids",
+    "hongyan bench ids --ids 2000000 --json      a small one",
+)
+CAMPAIGN_HELP = explained(
+    "Send a campaign of a large crowd file on the local stack, with kill -9 of its process at random rows; "
+    "then count the topic's records. A million rows take some fifteen minutes. Exits 1 at a gap, a double, "
+    "or a process that grew by more than 32 MiB.",
+    "hongyan bench campaign --json",
+    "hongyan bench campaign --rows 50000 --kills 3      a small one",
+)
 _COLUMNS = {
     "ordered_per_second": "ordered/s",
     "per_second": "messages/s",
+    "ids_per_second": "ids/s",
     "cpu_us_per_message": "µs CPU each",
     "rss_mib": "MiB",
     "resent_per_second": "resent/s",
@@ -151,6 +174,18 @@ for _name, _usual, _help, _line in (
     app.command(_name, help=_help, short_help=_line)(_interleaved(_name, _usual))
 
 
+@app.command("campaign", help=CAMPAIGN_HELP, short_help="A crowd file through kills.")
+def campaign(
+    rows: Annotated[int, typer.Option("--rows", min=100, help="Rows of the file.")] = 1_000_000,
+    kills: Annotated[int, typer.Option("--kills", min=0, help="Kills of the process.")] = 10,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the rows of the kills.")] = 7,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    bench, servers = _bench("campaign")
+    size = bench.Size(rows=rows, kills=kills, seed=seed)
+    _end(bench.measure(servers, size=size, say=_say), as_json=as_json)
+
+
 @app.command("pacing", help=PACING_HELP, short_help="Bursts at providers that say slower.")
 def pacing(
     notices: Annotated[
@@ -191,6 +226,20 @@ def ordered(
         if not ratio["holds"]:
             complain(f"missed: {ratio['ratio']} is {ratio['median']}, wanted {ratio['wanted']}")
     _end(report, as_json=as_json)
+
+
+@app.command("outbox", help=OUTBOX_HELP, short_help="A relay beside a bare producer loop.")
+def outbox(
+    rows: Annotated[int, typer.Option("--rows", min=100, help="Rows of each round.")] = 50_000,
+    pending: Annotated[
+        int, typer.Option("--pending", min=2_000, help="Pending rows of the slower claim.")
+    ] = 1_000_000,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    bench, servers = _bench("outbox")
+    sizes = bench.Sizes(rows=rows, pending=pending)
+    _end(bench.measure(servers, sizes, rounds=rounds, say=_say), as_json=as_json)
 
 
 @app.command("turns", help=TURNS_HELP, short_help="This tree's worker beside another tree's.")
@@ -271,6 +320,20 @@ def console(
         if not ratio["holds"]:
             complain(f"missed: {ratio['ratio']} is {ratio['median']}, wanted {ratio['wanted']}")
     _end(report, as_json=as_json)
+
+
+@app.command("ids", help=IDS_HELP, short_help="Snowflake ids beside a bare loop.")
+def ids(
+    count: Annotated[
+        int, typer.Option("--ids", min=100_000, help="Ids of the eight processes.")
+    ] = 20_000_000,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    from tempfile import TemporaryDirectory
+
+    bench = _module("ids")
+    with TemporaryDirectory() as folder:
+        _end(bench.measure(f"sqlite:///{Path(folder) / 'ids.db'}", count), as_json=as_json)
 
 
 def sizes_of(text: str) -> list[int]:

@@ -97,9 +97,6 @@ def run(context: typer.Context) -> None:
     with serving(context, "campaigns") as (settings, stop):
         from functools import partial
 
-        from hongyan.configuration import require_sound
-
-        require_sound(settings)
         from dispatcher.process import leave
         from hongyan.submission.row_checks import row_checks
         from producer.campaigns.process import run_campaigns

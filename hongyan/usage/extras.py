@@ -20,7 +20,7 @@ MODULES: Final = {
     ),
     "receipts": ("litestar", "uvicorn"),
     "recovery": ("celery", "kombu"),
-    "console": ("argon2", "authlib", "joserfc", "litestar", "tomlkit", "uvicorn"),
+    "console": ("argon2", "authlib", "cronsim", "joserfc", "litestar", "tomlkit", "uvicorn"),
     "producer": ("cronsim", "litestar", "uvicorn"),
     "lookback": ("grpc",),
     "mysql": ("pymysql",),
@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "dev": ("worker", "simulator"),
     "worker": ("worker",),
     "receipts": ("worker", "receipts"),
+    "relay": ("worker",),
     "gateway": ("worker", "producer"),
 }
 """Commands that are checked before they begin: they start processes, or fail late."""

@@ -1,16 +1,18 @@
 """The outbox: notifications in the business's own transaction (docs/outbox.md). Needs SQLAlchemy 2.
 
-clock             the database's time in SQL
-tables            rows, alerts and relays; partitions: by day, on PostgreSQL
-entry             the row of one notification
-outbox            `Outbox.add` and `Outbox.recall`
-statements, store claims and marks
-publication       from a claimed batch to how each row ended
-commit_publisher  publishes after the commit, in the business's process
-relay_rows        the relays' signs of life, the backlog, alerts
-operator          what a person looks at, releases and recalls
-migration         for the business's Alembic
-engine, errors    an engine of one's own; the errors
+    clock             the database's time in SQL
+    tables            rows, alerts and relays; partitions: by day, on PostgreSQL
+    entry             the row of one notification
+    outbox            `Outbox.add` and `Outbox.recall`
+    statements, store claims and marks
+    publication       from a claimed batch to how each row ended
+    commit_publisher  publishes after the commit, in the business's process
+    relay_rows        the relays' signs of life, the backlog, alerts
+    operator_orders   a person's orders: release, recall
+    migration         for the business's Alembic
+    engine, errors    an engine of one's own; the errors
+
+A business process imports `Outbox` and, if it publishes itself, `CommitPublisher`.
 """
 
 from hongyan_client.outbox.entry import RetryTerms

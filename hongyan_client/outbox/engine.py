@@ -19,6 +19,7 @@ DRIVERS: Final = {
 }
 _BUSY_S: Final = 5.0
 _CONNECT_S: Final = 5
+_IDLE_S: Final = 5
 _ANSWER_S: Final = 15
 """Longest wait for an answer of MySQL; PostgreSQL ends the statement itself."""
 
@@ -44,7 +45,7 @@ def outbox_engine(url: URL | str, *, pool_size: int = 4) -> Engine:
     made = outbox_url(url.render_as_string(hide_password=False) if isinstance(url, URL) else url)
     if made.get_backend_name() == SQLITE:
         return _sqlite(made)
-    return create_engine(
+    engine = create_engine(
         made,
         pool_size=pool_size,
         pool_timeout=_BUSY_S,
@@ -53,6 +54,9 @@ def outbox_engine(url: URL | str, *, pool_size: int = 4) -> Engine:
         isolation_level="READ COMMITTED",
         connect_args=_connect_args(made),
     )
+    if spelling(made.get_backend_name()) == "mysql":
+        event.listen(engine, "connect", _end_idle_transactions)
+    return engine
 
 
 def _connect_args(url: URL) -> dict[str, Any]:
@@ -63,6 +67,14 @@ def _connect_args(url: URL) -> dict[str, Any]:
             "write_timeout": _ANSWER_S,
         }
     return {"connect_timeout": _CONNECT_S, "application_name": "hongyan-relay", **url.query}
+
+
+def _end_idle_transactions(connection: Any, _record: object) -> None:
+    """Lets MariaDB end the session of a paused process, as PostgreSQL does; MySQL has no such setting."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW VARIABLES LIKE 'idle_transaction_timeout'")
+        if cursor.fetchone():
+            cursor.execute(f"SET SESSION idle_transaction_timeout = {_IDLE_S}")
 
 
 def _sqlite(url: URL) -> Engine:

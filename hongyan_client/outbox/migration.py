@@ -26,7 +26,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from hongyan_client.outbox.clock import POSTGRESQL
 from hongyan_client.outbox.partitions import partition_statements
-from hongyan_client.outbox.tables import DEFAULT_NAME, outbox_tables
+from hongyan_client.outbox.tables import DEFAULT_NAME, DIALECTS, outbox_tables
 
 IncludeObject = Callable[[Any, str | None, str, bool, Any], bool]
 
@@ -37,11 +37,8 @@ def upgrade(op: Any, name: str = DEFAULT_NAME) -> None:
     for table in outbox_tables(MetaData(), name):
         op.execute(CreateTable(table))
         for index in sorted(table.indexes, key=lambda one: str(one.name)):
-            made = CreateIndex(index)
-            if index._ddl_if is None or index._ddl_if._should_execute(  # noqa: SLF001 - `op.execute` asks not
-                made, index, None, dialect=dialect
-            ):
-                op.execute(made)
+            if dialect.name in index.info.get(DIALECTS, (dialect.name,)):
+                op.execute(CreateIndex(index))
     if dialect.name == POSTGRESQL:
         for statement in partition_statements(name, datetime.now(UTC).date()):
             op.execute(statement)

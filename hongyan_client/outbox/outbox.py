@@ -6,6 +6,7 @@ The transaction that writes the business's rows writes the notification's, so bo
 
 from __future__ import annotations
 
+import time
 from collections.abc import Coroutine, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple, Protocol, overload
@@ -33,6 +34,8 @@ from message.vocabulary import DEFAULT_TOPIC_PREFIX
 
 HEAD_START_MS: Final = 2_000
 """Time for which relays leave a row to the process that wrote it."""
+NOTIFY_EVERY_S: Final = 0.01
+_NOTIFY: Final = text("SELECT pg_notify(:channel, '')")
 _COMMITTED: Final = "hongyan_outbox_rows"
 
 SyncSession = Session | scoped_session[Any] | Connection
@@ -73,6 +76,7 @@ class Outbox:
         self._prefix = topic_prefix
         self._retry = retry.checked()
         self._after_commit = after_commit
+        self._notified_at = float("-inf")  # any thread writes it; a race notifies twice
         self._insert = insert(self.tables.rows)
         self._recall = self._recall_statement()
         rows = self.tables.rows
@@ -178,12 +182,15 @@ class Outbox:
         )
 
     def _notify(self, session: Any, entry: OutboxEntry) -> None:
-        """Wakes relays at the commit; PostgreSQL sends one notification for a transaction."""
+        """Wakes relays at the commit, not more often than they look after a wake-up: commits with a
+        notification wait for each other."""
         connection = session if isinstance(session, Connection) else session.connection()
-        if connection.dialect.name == POSTGRESQL and entry.send_at is None:
-            session.execute(
-                text("SELECT pg_notify(:channel, '')"), {"channel": self.tables.rows.name}
-            )
+        if connection.dialect.name != POSTGRESQL or entry.send_at is not None:
+            return
+        now = time.monotonic()
+        if now - self._notified_at >= NOTIFY_EVERY_S:
+            self._notified_at = now
+            session.execute(_NOTIFY, {"channel": self.tables.rows.name})
 
     def _note(self, session: Session, row_id: int) -> None:
         """Keeps the row for the hand-over at the end of the outermost transaction."""

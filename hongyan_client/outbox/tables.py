@@ -12,7 +12,7 @@ ones whatever else is in the table.
 from __future__ import annotations
 
 import re
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from sqlalchemy import (
     BigInteger,
@@ -49,6 +49,9 @@ TERMINAL: Final = (SENT, RECALLED)
 """States that a row never leaves."""
 MAX_ERROR: Final = 500
 """Characters of an error that are kept."""
+
+DIALECTS: Final = "hongyan_dialects"
+"""In `Index.info`: the databases that have it; absent: all."""
 
 _Id = BigInteger().with_variant(Integer(), "sqlite")
 _Ascii = String(64).with_variant(
@@ -140,9 +143,14 @@ def _index(table: Table) -> None:
     Index(f"{name}_key", c.key_hash, c.state, c.id, postgresql_where=keyed, sqlite_where=keyed)
     Index(f"{name}_message", c.message_id)
     parked = text("state = 'PARKED'")
-    Index(f"{name}_parked", c.id, postgresql_where=parked).ddl_if(dialect="postgresql")
-    others: Any = ("sqlite", "mysql", "mariadb")  # it takes several; its type says one
-    Index(f"{name}_done", c.state, c.done_at).ddl_if(dialect=others)
+    _only(Index(f"{name}_parked", c.id, postgresql_where=parked), "postgresql")
+    _only(Index(f"{name}_done", c.state, c.done_at), "sqlite", "mysql", "mariadb")
+
+
+def _only(index: Index, *dialects: Any) -> None:
+    """Makes the index on these databases alone."""
+    index.info[DIALECTS] = dialects
+    index.ddl_if(dialect=cast(Any, dialects))  # it takes several; its type says one
 
 
 def _alerts(metadata: MetaData, name: str) -> Table:

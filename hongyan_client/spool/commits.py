@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from hongyan_client.spool.errors import SpoolError, SpoolFull
+from hongyan_client.spool.errors import SpoolAway, SpoolError
 from hongyan_client.spool.store import KeptRecord
 
 _MOST: Final = 1_000
@@ -51,17 +51,29 @@ class SharedCommit:
         return taken
 
     def _commit(self, taken: Sequence[_WaitingRecord]) -> None:
+        """Keeps the records; each gets its end, however the commit ends."""
         try:
             self._keep([one.kept for one in taken])
-        except SpoolFull as exc:
-            if len(taken) > 1:  # a smaller one may fit
+        except SpoolAway as exc:
+            _end(taken, exc)
+        except Exception as exc:  # one record may be too large, or have parts of a wrong type
+            if len(taken) > 1:
                 for one in taken:
                     self._commit([one])
                 return
-            taken[0].error = exc
-        except SpoolError as exc:
-            for one in taken:
-                one.error = exc
-        finally:
-            for one in taken:
-                one.done = True
+            _end(taken, exc if isinstance(exc, SpoolError) else _unfit(exc))
+        except BaseException:
+            _end(taken, SpoolAway("the spool was interrupted; send the record again"))
+            raise
+        else:
+            _end(taken, None)
+
+
+def _end(taken: Sequence[_WaitingRecord], error: SpoolError | None) -> None:
+    for one in taken:
+        one.error = error
+        one.done = True
+
+
+def _unfit(exc: Exception) -> SpoolError:
+    return SpoolError(f"the record cannot be kept ({exc}); key, value and headers are bytes")

@@ -220,7 +220,11 @@ class Spool:
         except SpoolDamaged as exc:
             self._replace()
             return PassResult(error=str(exc))
-        except SpoolError as exc:
+        except (
+            Exception
+        ) as exc:  # of the publisher, or ours: the thread goes on, and the log has it
+            if not isinstance(exc, SpoolError):
+                log.exception("spool: a pass failed")
             return PassResult(error=str(exc))
         finally:
             self._folder.drain_lock.release()

@@ -155,6 +155,16 @@ def page(
     return statement, values
 
 
+def neighbour(span: SearchSpan) -> str:
+    """Returns the SELECT of any row of a partition that was claimed in the span."""
+    day = "" if span.days is None else f" AND d.day = {span.days[0]}"
+    return (
+        "SELECT d.created_at, d.kafka_offset FROM deliveries AS d"  # noqa: S608 - a number of ours
+        " WHERE d.created_at >= :since AND d.created_at < :until"
+        f" AND d.kafka_topic = :topic AND d.kafka_partition = :partition{day} LIMIT 1"
+    )
+
+
 def is_opened(terms: DeliveryTerms) -> bool:
     """Returns whether the search is for open states alone, whose rows are few and have indexes."""
     return bool(terms.states) and set(terms.states) <= _OPENED.keys() and terms.place is None

@@ -21,6 +21,7 @@ from backends.sql.database import Database
 from backends.sql.errors import SqlTimeout
 from idempotency.error_mapping import errors
 from idempotency.search.language import DAY_MS, DeliveryTerms, QueryError, is_key, place_of
+from idempotency.search.place_window import PlaceProbe
 from idempotency.search.statements import (
     Cursor,
     SearchSpan,
@@ -148,6 +149,8 @@ class Search:
             return self._of_name(look, after)
         indexed = list(self._indexed(terms))
         if not indexed:
+            if terms.place is not None:
+                return look.placed(terms.place, after, partitioned=self._days)
             read = look.opened if is_opened(terms) else look.sliced
             return read(after, partitioned=self._days)
         (column, value), *others = indexed
@@ -183,7 +186,7 @@ class Search:
         name = look.terms.name
         if place := place_of(name):
             look.terms = msgspec.structs.replace(look.terms, name="", place=place)
-            return look.sliced(after, partitioned=self._days)
+            return look.placed(place, after, partitioned=self._days)
         columns = ["message_id", "biz_id", "resend_of", "provider_id"]
         if is_key(name):
             columns.insert(0, "delivery_key")
@@ -283,6 +286,20 @@ class _Look:
                 break
         return self._page(rows, reached)
 
+    def placed(self, place: Origin, after: Cursor | None, *, partitioned: bool) -> SearchPage:
+        """Reads the minutes in which the neighbours of the record were claimed; all slices, if the record
+        is not there."""
+        terms = self.terms
+        probe = PlaceProbe(self._connection, place, partitioned, self._half_spent)
+        window = probe.window(terms.since, terms.until) if after is None else None
+        if window is not None:
+            self.terms = msgspec.structs.replace(terms, since=window[0], until=window[1])
+            found = self.sliced(None, partitioned=partitioned)
+            self.terms = terms
+            if found.rows:
+                return msgspec.structs.replace(found, reached=terms.since)
+        return self.sliced(after, partitioned=partitioned)
+
     def opened(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
         """Reads rows in open states over whole days, by their indexes; no open row leaves the ledger."""
         terms, rows = self.terms, list[SearchRow]()
@@ -333,6 +350,9 @@ class _Look:
     def _tables(self, span: SearchSpan) -> list[str]:
         first, last = _days_of(span.since, span.until)
         return [table for day, table in self.archived if first <= day <= last]
+
+    def _half_spent(self) -> bool:
+        return self._monotonic() >= self._until - BUDGET_S / 2
 
     def _spent(self, rows: Sequence[SearchRow]) -> bool:
         return len(rows) > self._size or self._monotonic() >= self._until

@@ -13,6 +13,7 @@ run_store           runs, checkpoints and bad rows
 repeated_receivers  receivers that a run has met before
 topic_tail          records of a run that a killed process left in Kafka
 run_lease           one process at a time sends a campaign
+row_publisher       publishes rows, and again those that Kafka did not take
 run_sender          sends one run
 run_opening         makes the parts of one run's sender
 runner              looks for due campaigns, and starts their runs

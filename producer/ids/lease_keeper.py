@@ -51,4 +51,9 @@ class LeaseKeeper:
         except IdTrouble as exc:
             log.warning("id_lease_not_renewed", error=str(exc))
             return RETRY_S
+        except (
+            Exception
+        ):  # a fault of ours: the thread goes on, and the lease or the mark ends the ids
+            log.exception("id_lease_not_renewed")
+            return RETRY_S
         return self._every_s

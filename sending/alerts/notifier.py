@@ -30,6 +30,7 @@ LASTING: Final = frozenset(
         "lag",
         "dead_letters_held",
         "breaker_open",
+        "outbox_late",
         "outcomes_late",
         "lost",
         "unknown_age",
@@ -50,6 +51,7 @@ RULES: Final = LASTING | {
     "heartbeat_lost",
     "records_removed",
     "log_began_anew",
+    "outbox_parked",
     "lookback_unresolved",
     "lookback_conflict",
 }

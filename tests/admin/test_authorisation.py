@@ -14,6 +14,7 @@ from admin.parts import ConsoleParts
 SAMPLES = {
     "user": "1",
     "job": "rj-1",
+    "campaign": "cm-1",
     "finding": "1",
     "name": "overview",
     "rest": "nothing",
@@ -25,6 +26,7 @@ SAMPLES = {
     "account": "main",
     "key": "0" * 32,
     "saved": "1",
+    "tx": "0192f3c47b1a7cc0a1b2c3d4e5f60718",
 }
 """A value for each parameter of a path. A new parameter without one fails here."""
 PUBLIC = {

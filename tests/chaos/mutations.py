@@ -25,6 +25,7 @@ from tests.chaos.mutations_console import CONSOLE
 from tests.chaos.mutations_control import CONTROL
 from tests.chaos.mutations_faults import FAULTS
 from tests.chaos.mutations_http2 import HTTP2
+from tests.chaos.mutations_lookback import LOOKBACK
 from tests.chaos.mutations_lost import LOST
 from tests.chaos.mutations_outcomes import OUTCOMES
 from tests.chaos.mutations_recovery import RECOVERY
@@ -804,6 +805,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *CONTROL,
     *OUTCOMES,
     *LOST,
+    *LOOKBACK,
     *SPARK_LOST,
     *CONSOLE,
     *RESOLVERS,

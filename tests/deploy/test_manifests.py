@@ -77,8 +77,10 @@ def test_our_containers_may_do_nothing_but_run(overlay: str) -> None:
     assert {f"hongyan-{kind}" for kind in (*SERVING, "migrate")} <= seen
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-@pytest.mark.parametrize("kind", SERVING)
+@pytest.mark.parametrize(
+    ("overlay", "kind"),
+    [*((overlay, kind) for overlay in OVERLAYS for kind in SERVING), ("production", "campaigns")],
+)
 def test_each_service_is_probed_spread_and_drained(overlay: str, kind: str) -> None:
     of_kind = [(p, c) for n, p, c in ours(overlay) if n == f"hongyan-{kind}" and c["name"] == kind]
     [(pod, container)] = of_kind
@@ -92,6 +94,23 @@ def test_each_service_is_probed_spread_and_drained(overlay: str, kind: str) -> N
     budget = named(overlay, "PodDisruptionBudget", f"hongyan-{kind}")["spec"]
     assert budget["maxUnavailable"] == 1
     assert budget["selector"]["matchLabels"]["app.kubernetes.io/component"] == kind
+
+
+def test_console_and_campaigns_see_the_same_crowd_files() -> None:
+    folders = set()
+    for name, pod, container in ours("production"):
+        variables = {one["name"]: one.get("value", "") for one in container.get("env", ())}
+        if folder := variables.get("HONGYAN_CAMPAIGNS__FOLDER"):
+            [mount] = [one for one in container["volumeMounts"] if one["mountPath"] == folder]
+            [volume] = [one for one in pod["volumes"] if one["name"] == mount["name"]]
+            claim = volume["persistentVolumeClaim"]["claimName"]
+            folders.add((name, folder, claim, mount.get("readOnly", False)))
+    assert folders == {
+        ("hongyan-console", "/crowds", "hongyan-crowds", False),
+        ("hongyan-campaigns", "/crowds", "hongyan-crowds", True),
+    }
+    claim = named("production", "PersistentVolumeClaim", "hongyan-crowds")["spec"]
+    assert claim["accessModes"] == ["ReadWriteMany"]
 
 
 def test_one_run_of_the_spark_jobs_at_a_time() -> None:

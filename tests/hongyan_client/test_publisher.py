@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
-from backends.kafka.embedded import PARTITIONS, EmbeddedKafka
+from backends.kafka.embedded import EmbeddedKafka
 from hongyan_client.errors import (
     BufferFull,
     ClientClosed,
@@ -31,43 +26,13 @@ from hongyan_client.publisher import BufferLimits, Publisher, producer_config
 from hongyan_client.records import Acknowledged, Record
 from message.producer_properties import SAFE_PRODUCER
 from tests.harness.waiting import await_
+from tests.hongyan_client.looking import NOWHERE, PATIENCE_S, contents, make_topic, paused
 
-NOWHERE = "127.0.0.1:1"
-PATIENCE_S = 30.0
 Opened = Callable[..., Publisher]
 
 
 def record(topic: str, number: int, key: str = "k") -> Record:
     return Record(topic, key.encode(), b"%d" % number, [("hongyan-id", b"%d" % number)])
-
-
-def contents(bootstrap: str, topic: str, count: int) -> list[Any]:
-    """The first `count` records of the topic, in the order of each partition."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "look", "log_level": 0})
-    found: list[Any] = []
-    try:
-        partitions = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-        deadline = time.monotonic() + PATIENCE_S
-        while len(found) < count:
-            assert time.monotonic() < deadline, f"only {len(found)} of {count} records"
-            polled = consumer.poll(0.1)
-            if polled is not None and polled.error() is None:
-                found.append(polled)
-    finally:
-        consumer.close()
-    return found
-
-
-@contextmanager
-def paused(cluster: EmbeddedKafka) -> Iterator[None]:
-    """Nobody answers at the cluster's address inside."""
-    assert cluster._process is not None
-    cluster._process.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        cluster._process.send_signal(signal.SIGCONT)
 
 
 def held(publisher: Publisher, topic: str, count: int) -> list[Future[Acknowledged]]:
@@ -101,12 +66,6 @@ def test_each_acknowledged_record_is_at_its_place_in_order_per_key(
         offsets[key].append((acknowledged.partition, acknowledged.offset))
     assert all(mine == sorted(mine) for mine in offsets.values())
     assert publisher.unacknowledged == 0
-
-
-def make_topic(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1)
-    admin.create_topics([wanted])[topic].result(PATIENCE_S)
 
 
 def test_a_full_buffer_blocks_until_the_deadline_and_takes_no_more(opened: Opened) -> None:

@@ -40,8 +40,9 @@ class World:
         return self.url.startswith("postgres")
 
     @property
-    def is_open(self) -> bool:
-        return bool(self._opened)
+    def first(self) -> SqlLedger:
+        """The ledger that was opened first."""
+        return self._opened[0] if self._opened else self.open()
 
     def open(self) -> SqlLedger:
         ledger = open_ledger(self.settings, lambda: self.now)

@@ -6,7 +6,7 @@ from tests.harness.databases import fresh_ledger
 from tests.idempotency.making import World
 from tests.lookback.making import Ground
 
-TABLES = ("lookback_transactions", "alerts")
+TABLES = ("lookback_transactions", "alerts", "duties")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,15 +44,12 @@ def shared(
 @pytest.fixture
 def world(shared: World) -> World:
     """The shared database, empty."""
-    if not shared.is_open:
-        shared.open()
+    _ = shared.first
     for table in TABLES:
         shared.rows_changed(f"DELETE FROM {table}")
     return shared
 
 
 @pytest.fixture
-def ground(world: World) -> Iterator[Ground]:
-    ground = Ground(world)
-    yield ground
-    ground.ledger.close()
+def ground(world: World) -> Ground:
+    return Ground(world)

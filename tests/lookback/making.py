@@ -47,7 +47,7 @@ class Ground:
         self, world: World, terms: dict[str, TxTerms] | None = None, key: str = ""
     ) -> None:
         self.world = world
-        self.ledger = world.open()
+        self.ledger = world.first
         self.store = LookbackStore(
             self.ledger.database,
             self.ledger.clock,

@@ -197,6 +197,15 @@ def test_unknown_backs_off_and_ends_unresolved_after_the_last_check(ground: Grou
     assert ground.alerts() == {"lookback_unresolved": 1}
 
 
+def test_a_check_that_its_endpoint_kept_back_is_no_attempt(ground: Ground) -> None:
+    row = ground.checking()
+    for _ in range(TERMS.max_checks + 1):
+        assert ground.store.reply(row, UNKNOWN._replace(made=False)) == "unknown"
+        ground.world.advance(CHECK)
+        (row,) = ground.claim()
+    assert ground.shown(row.tx_id).checks == 0
+
+
 def test_the_deadline_ends_it_with_an_alert_and_after_one_check_at_least(ground: Ground) -> None:
     tx_id = ground.prepared()
     ground.world.advance(DEADLINE)

@@ -17,7 +17,8 @@ from tracing.drops import UNWRITTEN, Drops
 from tracing.events import Stage, TraceEvent
 from tracing.record_headers import DROPPED, END, FIRST, LIFE
 from tracing.recorder import QueuedRecorder, Sink, SinkBroken
-from tracing.sinks.kafka import KafkaSink, TraceLife
+from tracing.sinks.kafka import KafkaSink
+from tracing.trace_records import TraceLife
 
 PATIENCE_S = 20.0
 GOOD, LOST, FULL, REFUSED = "good", "lost", "full", "refused"

@@ -12,7 +12,7 @@ from tracing import recorder as recorder_module
 from tracing.drops import Drops
 from tracing.events import NoRecorder, Stage, TraceEvent
 from tracing.metrics import show_drops
-from tracing.recorder import OpenSink, QueuedRecorder, Sink, SinkAway
+from tracing.recorder import OpenSink, QueuedRecorder, Sink, SinkAway, log_drops
 
 PATIENCE_S = 20.0
 DROPPED = "hongyan_trace_dropped_total"
@@ -213,7 +213,7 @@ def test_a_sink_that_cannot_be_opened_is_tried_again(make: Make) -> None:
 
 def test_drops_are_logged_at_most_once_a_minute() -> None:
     now = [0.0]
-    drops = Drops(monotonic=lambda: now[0])
+    drops = Drops(lambda: now[0], log_drops)
     with capture_logs() as logs:
         for moment in (0.0, 1.0, 59.0, 61.0):
             now[0] = moment

@@ -18,9 +18,10 @@ from tracing.events import NoRecorder, Stage, TraceEvent
 from tracing.recorder import SinkAway
 from tracing.rows import DAY_MS, copy_text, events_in, rows_of
 from tracing.sinks.database import DatabaseSink, open_database_sink
-from tracing.sinks.kafka import RECORD_BYTES, KafkaSink, TraceLife, records
+from tracing.sinks.kafka import KafkaSink
 from tracing.stories import COPIES, find
 from tracing.timeline import moments
+from tracing.trace_records import RECORD_BYTES, TraceLife, records
 
 NOW = 1_795_000_000_000
 NASTY = 'tab\t back\\slash "quote" \n鸿雁'

@@ -1,19 +1,14 @@
-"""Trace events into Kafka: one record holds a JSON array of events, since a record for each would cost
-more than a send.
+"""Trace events into the trace topic of Kafka (tracing/trace_records.py).
 
-Each record's headers make missing events countable (tracing/record_headers.py). A whole batch is encoded,
-then numbered, then produced. What cannot be encoded was never numbered, so the recorder counts it. What is
-lost after its number is a gap, which no header counts.
+A whole batch is encoded, then numbered, then produced. What cannot be encoded was never numbered, so the
+recorder counts it. What is lost after its number is a gap, which no header counts.
 """
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
-
-import msgspec
 
 from backends.kafka import clients as kafka
 from backends.settings import Settings
@@ -22,13 +17,8 @@ from tracing.drops import Drops
 from tracing.events import TraceEvent
 from tracing.record_headers import record_headers
 from tracing.recorder import Sink, SinkBroken
+from tracing.trace_records import NO_EVENTS, SINK, TraceLife, records
 
-SINK: Final = "kafka"
-"""Name of this sink among the drops."""
-RECORD_BYTES: Final = 256 * 1024
-"""At most; one event alone may be longer."""
-RECORD_EVENTS: Final = 250
-"""At most; as many as usually fit."""
 _PRODUCER: Final[Mapping[str, int | str | bool]] = {
     "linger.ms": 50,
     "compression.type": "zstd",
@@ -38,31 +28,8 @@ _PATIENCE_S: Final = 5.0
 """Seconds of waiting for a full producer before a record is given up."""
 _IDLE_CLOSE_S: Final = 1.0
 """Seconds of waiting for the end of a life without any event: its loss leaves nothing in doubt."""
-_RANDOM_BYTES: Final = 8
-_NO_EVENTS: Final = b"[]"
 _UNREACHABLE: Final = "unreachable"
 _BROKEN: Final = "produce_failed"
-_encoder = msgspec.json.Encoder()
-
-
-class TraceLife:
-    """One life of the trace: its name, and the numbers of its events. Used by the sink's thread alone.
-
-    It belongs to a recorder, not to a producer. A producer that is opened again after an error goes on with
-    the numbers: events that the old one lost are a gap, and nothing is counted twice.
-    """
-
-    def __init__(self, process: str) -> None:
-        """`process`: id of the worker or other process."""
-        self.name = f"{process}/{secrets.token_hex(_RANDOM_BYTES)}"
-        self.numbered = 0
-        """Events that have a number: the next one's number. Written by `take`."""
-
-    def take(self, events: int) -> int:
-        """Numbers so many events. Returns the number of the first."""
-        first = self.numbered
-        self.numbered += events
-        return first
 
 
 def open_kafka_sink(settings: Settings, life: TraceLife, drops: Drops) -> Sink:
@@ -109,7 +76,7 @@ class KafkaSink:
                 timeout_s = min(timeout_s, _IDLE_CLOSE_S)
             until = self._monotonic() + timeout_s
             headers = record_headers(self._life.name, first, lost, end=True)
-            self._tried(0, _NO_EVENTS, headers, timeout_s)
+            self._tried(0, NO_EVENTS, headers, timeout_s)
             timeout_s = max(0.0, until - self._monotonic())
         self._producer.flush(timeout_s)
 
@@ -155,20 +122,3 @@ class KafkaSink:
     def _count(self, reason: str, events: int) -> None:
         if events:
             self._drops.add(SINK, reason, events)
-
-
-def records(events: Sequence[TraceEvent], limit: int = RECORD_BYTES) -> Iterator[tuple[int, bytes]]:
-    """Yields the events as (number of events, JSON array), each array within `limit` where it can be."""
-    for start in range(0, len(events), RECORD_EVENTS):
-        yield from _within(events[start : start + RECORD_EVENTS], limit)
-
-
-def _within(events: Sequence[TraceEvent], limit: int) -> Iterator[tuple[int, bytes]]:
-    """Encodes the events at once, or in halves where the array is longer than `limit`."""
-    value = _encoder.encode(events)
-    if len(value) <= limit or len(events) == 1:
-        yield len(events), value
-        return
-    half = len(events) // 2
-    yield from _within(events[:half], limit)
-    yield from _within(events[half:], limit)

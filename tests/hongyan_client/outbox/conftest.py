@@ -11,9 +11,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Adds the stack to tests on a server, which their arguments' names do not tell."""
     for item in items:
         callspec = getattr(item, "callspec", None)
-        if callspec and callspec.params.get("place") in ("postgres", "mariadb"):
+        if callspec and _kind(callspec.params) in ("postgres", "mariadb"):
             item.fixturenames.append("services")  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.stack)
+
+
+def _kind(params: dict[str, object]) -> object:
+    return params.get("place", params.get("place_url"))
 
 
 @pytest.fixture(params=KINDS)

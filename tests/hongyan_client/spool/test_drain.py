@@ -40,7 +40,7 @@ def test_one_record_of_a_key_is_under_way_at_a_time(bench: Bench) -> None:
     keep(bench, 9, "b")
     bench.kafka.holding = True
     fence = bench.store.take_fence()
-    stops = iter([False, True])
+    stops = iter([False, False, True])
     bench.drain_pass.run(fence, 20.0, lambda: next(stops))
     assert sorted(int(one.value) for one, _ in bench.kafka.held) == [0, 9]
 

@@ -14,8 +14,10 @@ import pytest
 from hongyan_client.errors import ClientClosed
 from hongyan_client.overflow import Overflow
 from hongyan_client.spool import spool as spool_module
-from hongyan_client.spool.errors import SpoolAway, SpoolFull
+from hongyan_client.spool.commits import SharedCommit, _WaitingRecord
+from hongyan_client.spool.errors import SpoolAway, SpoolError, SpoolFull
 from hongyan_client.spool.spool import Spool
+from hongyan_client.spool.store import KeptRecord
 from tests.hongyan_client.spool.making import NEVER, TOPIC, FakeKafka, record
 
 
@@ -111,6 +113,43 @@ def test_threads_share_commits_and_each_knows_its_record_is_kept(
     assert spool.drain(30) == 0
     for worker in range(16):
         assert kafka.numbers(str(worker)) == list(range(10))
+
+
+def test_a_record_of_a_wrong_type_fails_alone(spool: Spool) -> None:
+    wrong = record(2)._replace(headers=[("n", object())])  # type: ignore[list-item]
+    taken = [_WaitingRecord(KeptRecord(one, NEVER)) for one in (record(1), wrong, record(3))]
+    spool._commits._commit(taken)
+    assert [one.done for one in taken] == [True] * 3
+    assert [one.error is None for one in taken] == [True, False, True]
+    with pytest.raises(SpoolError, match="are bytes"):
+        spool.keep(wrong, NEVER)
+
+
+def test_an_interrupted_commit_tells_no_caller_that_its_record_is_kept() -> None:
+    def interrupted(_kept: object) -> None:
+        raise KeyboardInterrupt
+
+    taken = [_WaitingRecord(KeptRecord(record(1), NEVER))]
+    with pytest.raises(KeyboardInterrupt):
+        SharedCommit(interrupted)._commit(taken)
+    assert isinstance(taken[0].error, SpoolAway)
+
+
+def test_a_fault_of_the_publisher_does_not_end_the_thread(
+    spool: Spool, kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = threading.Event()
+
+    def fault(_one: object, _deadline_s: float) -> None:
+        failed.set()
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kafka, "publish", fault)
+        spool.keep(record(1), NEVER)
+        assert failed.wait(30)
+    assert spool.drain(30) == 0
+    assert kafka.numbers() == [1]
 
 
 def test_another_process_sees_what_is_kept_and_goes_behind_it(

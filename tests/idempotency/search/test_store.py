@@ -15,7 +15,7 @@ from idempotency.search.language import QueryError, parse
 from idempotency.search.statements import Cursor
 from idempotency.search.store import Search, SearchPage
 from idempotency.sql_ledger import SqlLedger, open_ledger
-from message.delivery import Delivery
+from message.delivery import Delivery, Origin
 from message.envelope import Template
 from message.receiver_hash import hasher, no_hash
 from message.states import Event
@@ -242,3 +242,19 @@ def test_open_deliveries_are_found_by_state_with_their_lane_and_page_by_page(
     first = search.page(terms, None, 2)
     second = search.page(terms, first.next, 2)
     assert keys(first) + keys(second) == [waiting.key, *(d.key for d in unsure[::-1])]
+
+
+def test_a_record_is_found_by_its_place_though_it_was_read_late(
+    world: World, ledger: SqlLedger, search: Search
+) -> None:
+    topic, expected = "hongyan.dispatch.sms.notice", {}
+    for offset in (10, 11, 12, 4, 13, 14):  # 4 was read again hours later
+        item = delivery(lane="sms.notice")
+        item.origin = Origin(topic, 3, offset)
+        (one,) = claimed(ledger, item)
+        expected[offset] = one.key
+        world.advance(3_600_000)
+    for offset, key in expected.items():
+        assert keys(found(search, world, f"place:{topic}/3/{offset} since:1d")) == [key]
+    assert keys(found(search, world, f"place:{topic}/3/5 since:1d")) == []
+    assert keys(found(search, world, f"place:{topic}/2/10 since:1d")) == []

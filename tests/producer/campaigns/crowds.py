@@ -29,8 +29,8 @@ from producer.campaigns.contract import (
     CrowdColumns,
 )
 from producer.campaigns.creation import CampaignDraft
+from producer.campaigns.row_publisher import PublishesRecords
 from producer.campaigns.run_opening import RunOpening
-from producer.campaigns.run_sender import PublishesRecords
 from producer.campaigns.run_store import runs_of
 from producer.campaigns.runner import CampaignRunner, RunnerParts
 from producer.campaigns.store import campaigns_of

@@ -1,0 +1,306 @@
+"""The relay beside a bare producer loop, its claim over more and more pending rows, and the way from commit
+to Kafka when nothing else happens; on the local stack's PostgreSQL and Kafka.
+
+    hongyan bench outbox --json
+
+bare     one librdkafka producer with the relay's properties sends the same records from memory
+relay    one relay publishes as many rows, claims and marks included
+claim    median time of a claim of 100 rows, over few and over many pending rows
+idle     time from the commit's return to Kafka's acknowledgement, for commits 20 ms apart
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Engine, MetaData, create_engine, text
+from sqlalchemy.orm import Session
+
+from backends.kafka import clients as kafka
+from backends.settings import KafkaSettings
+from benchmarks.ground import LANE, Servers, empty_database, topics
+from hongyan_client.outbox import Outbox
+from hongyan_client.outbox.commit_publisher import CommitPublisher
+from hongyan_client.outbox.engine import outbox_engine
+from hongyan_client.outbox.store import OutboxStore
+from hongyan_client.publisher import Publisher
+from hongyan_client.records import Acknowledged, Record
+from producer.relay.marker import Marker
+from producer.relay.metrics import RelayMetrics
+from producer.relay.outage import KafkaOutage
+from producer.relay.relay import Relay, RelaySignals, RelayTerms
+from producer.relay.wakeups import Wakeups
+
+WANTED_SHARE: Final = 0.5
+WANTED_FLAT: Final = 2.0
+WANTED_P99_MS: Final = 50.0
+_FEW_ROWS: Final = 1_000
+_CLAIMS: Final = 30
+_CLAIM_ROWS: Final = 100
+_GAP_S: Final = 0.02
+_BATCH: Final = 1_000
+_PARAMS: Final = '{"order": "1001", "name": "Li Wei", "until": "2026-12-24T18:00:00+08:00"}'
+_FILL: Final = """
+INSERT INTO hongyan_outbox (message_id, topic, msg_key, headers, payload, state, attempt, max_attempts,
+    retry_base_ms, retry_cap_ms, maybe_sent, held, next_at, created_at, created_day)
+SELECT 'm' || n, :topic, 'm' || n, '[["hongyan-id", "m' || n || '"]]',
+       replace(:payload, '@id', 'm' || n), 'PENDING', 0, 20, 1000, 300000, 0, 0, n, n, current_date
+  FROM generate_series(CAST(:first AS bigint), CAST(:last AS bigint)) AS n"""
+_PAYLOAD: Final = (
+    '{"v": 1, "id": "@id", "channel": "webhook", "kind": "notice", "receivers": ["user-1"],'
+    ' "template": {"id": "order-shipped", "params": ' + _PARAMS + '}, "created_at": 1790000000000}'
+)
+
+
+class Sizes(NamedTuple):
+    """Work of one run."""
+
+    rows: int = 50_000
+    """Rows of each round."""
+    pending: int = 1_000_000
+    """Pending rows of the slower claim."""
+    commits: int = 300
+    """Commits whose way to Kafka is timed."""
+
+
+class _TimedPublisher:
+    """Notes when each record was acknowledged."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self.acknowledged: dict[str, float] = {}
+        self.changed = threading.Condition()
+
+    def publish(self, record: Record, deadline_s: float) -> Future[Acknowledged]:
+        message_id = dict(record.headers)["hongyan-id"].decode()
+
+        def note(_future: Future[Acknowledged]) -> None:
+            with self.changed:
+                self.acknowledged[message_id] = time.monotonic()
+                self.changed.notify_all()
+
+        future = self._publisher.publish(record, deadline_s)
+        future.add_done_callback(note)
+        return future
+
+
+def measure(
+    servers: Servers, sizes: Sizes, *, rounds: int, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Returns the report of all parts."""
+    with topics(servers, [LANE]) as prefix:
+        topic = LANE.topic(prefix)
+        shares, bare, relay = _shares(servers, topic, sizes.rows, rounds, say)
+        few, many = _claims(servers, topic, sizes.pending, say)
+        by_commit = _idle(servers, prefix, sizes.commits, at_once=True)
+        by_relay = _idle(servers, prefix, sizes.commits, at_once=False)
+    say(f"commit to Kafka, p99: {by_commit:.1f} ms by the process, {by_relay:.1f} ms by a relay")
+    share = statistics.median(shares)
+    flat = many / few
+    worst = max(by_commit, by_relay)
+    return {
+        "rows": sizes.rows,
+        "pending": sizes.pending,
+        "rounds": rounds,
+        "medians": {
+            "bare producer": {"per_second": statistics.median(bare)},
+            "relay": {"per_second": statistics.median(relay)},
+        },
+        "claim_ms": {str(_FEW_ROWS): few, str(sizes.pending): many},
+        "p99_ms": {"commit publisher": by_commit, "relay": by_relay},
+        "ratios": [
+            _ratio("relay / bare producer", share, WANTED_SHARE, at_most=False),
+            _ratio("claim, many / few pending", flat, WANTED_FLAT, at_most=True),
+            _ratio("p99 of commit to Kafka, ms", worst, WANTED_P99_MS, at_most=True),
+        ],
+    }
+
+
+def _ratio(name: str, value: float, wanted: float, *, at_most: bool) -> dict[str, Any]:
+    holds = value <= wanted if at_most else value >= wanted
+    return {
+        "ratio": name,
+        "median": round(value, 3),
+        "wanted": wanted,
+        "holds": holds,
+        "at_most": at_most,
+    }
+
+
+@contextmanager
+def _outbox(servers: Servers, name: str) -> Iterator[Engine]:
+    with empty_database(servers.database_url, name) as url:
+        engine = outbox_engine(url)
+        metadata: MetaData = Outbox().tables.rows.metadata
+        metadata.create_all(engine)
+        try:
+            yield engine
+        finally:
+            engine.dispose()
+
+
+def _fill(engine: Engine, topic: str, first: int, last: int) -> None:
+    with engine.begin() as connection:
+        asked = {"topic": topic, "payload": _PAYLOAD, "first": first, "last": last}
+        connection.execute(text(_FILL), asked)
+
+
+def _shares(
+    servers: Servers, topic: str, rows: int, rounds: int, say: Callable[[str], None]
+) -> tuple[list[float], list[float], list[float]]:
+    """Returns, of each round, the relay's share of the bare loop, and both rates."""
+    shares, bare_rates, relay_rates = [], [], []
+    for number in range(rounds):
+        bare = _bare(servers, topic, rows)
+        relay = _relayed(servers, topic, rows)
+        say(f"round {number + 1}: bare {bare:,.0f}/s, relay {relay:,.0f}/s, {relay / bare:.2f}")
+        shares.append(relay / bare)
+        bare_rates.append(bare)
+        relay_rates.append(relay)
+    return shares, bare_rates, relay_rates
+
+
+def _bare(servers: Servers, topic: str, rows: int) -> float:
+    """Returns records a second of a loop that sends and waits for all acknowledgements."""
+    producer = kafka.producer(KafkaSettings(bootstrap=servers.bootstrap), client_id="bench-bare")
+    records = [
+        (f"m{n}".encode(), _PAYLOAD.replace("@id", f"m{n}").encode()) for n in range(1, rows + 1)
+    ]
+    producer.list_topics(topic, 10)
+    failed: list[object] = []
+
+    def ended(error: object, _message: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    began = time.monotonic()
+    for key, value in records:
+        while True:
+            try:
+                headers: list[tuple[str, str | bytes | None]] = [("hongyan-id", key)]
+                producer.produce(topic, value, key, headers=headers, on_delivery=ended)
+                break
+            except BufferError:
+                producer.poll(0.01)
+        producer.poll(0)
+    if producer.flush(60) or failed:
+        raise RuntimeError("the bare loop was not acknowledged")
+    return rows / (time.monotonic() - began)
+
+
+def _relayed(servers: Servers, topic: str, rows: int) -> float:
+    """Returns rows a second of one relay, until the last is marked."""
+    with _outbox(servers, "bench_outbox_rate") as engine:
+        _fill(engine, topic, 1, rows)
+        publisher = Publisher(servers.bootstrap, client_id="bench-relay")
+        with _running(engine, publisher) as metrics:
+            began = time.monotonic()
+            done = threading.Event()
+            while metrics.published < rows:
+                done.wait(0.005)
+            took = time.monotonic() - began
+        publisher.close()
+    return rows / took
+
+
+@contextmanager
+def _running(engine: Engine, publisher: Any) -> Iterator[RelayMetrics]:
+    """Runs a relay's threads as its process does."""
+    store, metrics = OutboxStore(engine), RelayMetrics("hongyan")
+    signals = RelaySignals(threading.Event(), threading.Event())
+    outage = KafkaOutage(_BATCH)
+    marker = Marker(store, outage, metrics, signals.wake)
+    terms = RelayTerms("bench", 60.0, 0.5)
+    relay = Relay(store, publisher, marker, outage, metrics, terms, signals)
+    wakeups = Wakeups(store, signals)
+    jobs = (relay.run, marker.run, wakeups.run)
+    threads = [threading.Thread(target=job, daemon=True) for job in jobs]
+    for thread in threads:
+        thread.start()
+    try:
+        yield metrics
+    finally:
+        signals.stop.set()
+        signals.wake.set()
+        threads[0].join(30)
+        marker.close(30)
+        threads[2].join(5)
+
+
+def _claims(
+    servers: Servers, topic: str, pending: int, say: Callable[[str], None]
+) -> tuple[float, float]:
+    """Returns the median milliseconds of a claim over few and over many pending rows."""
+    with _outbox(servers, "bench_outbox_claims") as engine:
+        _fill(engine, topic, 1, _FEW_ROWS)
+        few = _claim_ms(engine)
+        step = 100_000
+        for first in range(_FEW_ROWS + 1, pending + 1, step):
+            _fill(engine, topic, first, min(pending, first + step - 1))
+        many = _claim_ms(engine)
+    say(f"claim: {few:.2f} ms over {_FEW_ROWS:,} rows, {many:.2f} ms over {pending:,}")
+    return few, many
+
+
+def _claim_ms(engine: Engine) -> float:
+    """Claims and gives back, so that as many rows stay pending. Returns the median of a claim."""
+    store, times = OutboxStore(engine), []
+    for _ in range(_CLAIMS):
+        began = time.monotonic()
+        batch = store.claim_due("bench", 60_000, _CLAIM_ROWS)
+        times.append((time.monotonic() - began) * 1_000)
+        store.give_back(batch.token, batch.rows)
+    return statistics.median(times[3:])
+
+
+def _idle(servers: Servers, prefix: str, commits: int, *, at_once: bool) -> float:
+    """Returns the p99 in milliseconds from a commit's return to its acknowledgement."""
+    with _outbox(servers, "bench_outbox_idle") as engine:
+        publisher = Publisher(servers.bootstrap, client_id="bench-idle")
+        timed = _TimedPublisher(publisher)
+        writer = create_engine(engine.url)
+        if at_once:
+            own = CommitPublisher(engine, timed)
+            committed = _commit_all(
+                writer, Outbox(topic_prefix=prefix, after_commit=own), commits, timed
+            )
+            own.close()
+        else:
+            with _running(engine, timed):
+                committed = _commit_all(writer, Outbox(topic_prefix=prefix), commits, timed)
+        writer.dispose()
+        publisher.close()
+    times = sorted((timed.acknowledged[one] - at) * 1_000 for one, at in committed.items())
+    return times[min(len(times) - 1, int(len(times) * 0.99))]
+
+
+def _commit_all(
+    engine: Engine, outbox: Outbox, commits: int, timed: _TimedPublisher
+) -> dict[str, float]:
+    """Returns the time of each commit, once all are acknowledged."""
+    committed: dict[str, float] = {}
+    pause = threading.Event()
+    for number in range(commits + 5):
+        with Session(engine) as session:
+            queued = outbox.add(
+                session,
+                {
+                    "channel": LANE.channel,
+                    "kind": LANE.kind,
+                    "receivers": [f"user-{number}"],
+                    "content": {"text": "hello"},
+                },
+            )
+            session.commit()
+        if number >= 5:  # the first ones open connections
+            committed[queued.id] = time.monotonic()
+        pause.wait(_GAP_S if number >= 5 else 0.5)
+    with timed.changed:
+        timed.changed.wait_for(lambda: committed.keys() <= timed.acknowledged.keys(), 30)
+    return committed

@@ -1,0 +1,126 @@
+"""The client for asyncio, over the same core. It never blocks the loop, and makes no thread for a send."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from hongyan_client.client import NotSentItem, SendSummary
+from hongyan_client.core import ClientCore
+from hongyan_client.errors import BufferFull, ClientError
+from hongyan_client.metrics import ClientFigures, Observer
+from hongyan_client.options import DEFAULT_OPTIONS, ClientOptions
+from hongyan_client.overflow import OpenOverflow
+from hongyan_client.pending_send import PendingSend, SentNotification
+from message.envelope import Notification
+from message.producer_properties import Property
+from message.vocabulary import DEFAULT_TOPIC_PREFIX
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.002, 0.1
+_TOGETHER: Final = 1_000
+"""Sends of `send_many` that are under way together."""
+
+
+class AsyncClient:
+    """Sends notifications from a loop. Safe from any loop and thread; one for a process."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "hongyan-client",
+        topic_prefix: str = DEFAULT_TOPIC_PREFIX,
+        properties: Mapping[str, Property] | None = None,
+        options: ClientOptions = DEFAULT_OPTIONS,
+        overflow: OpenOverflow | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        """As `hongyan_client.Client`. Raises WrongProperties."""
+        self._core = ClientCore(
+            bootstrap,
+            client_id=client_id,
+            topic_prefix=topic_prefix,
+            properties=properties or {},
+            options=options,
+            overflow=overflow,
+            observer=observer,
+        )
+
+    async def send(
+        self,
+        notification: Notification,
+        *,
+        traceparent: str | None = None,
+        deadline_s: float | None = None,
+    ) -> SentNotification:
+        """Returns where the notification is safe. Waits while the buffer is full, at most `deadline_s`
+        seconds (None: the option's). A cancelled call takes nothing back. Raises ClientError."""
+        send = self._core.prepared(notification, traceparent)
+        longest = self._core.options.deadline_s if deadline_s is None else deadline_s
+        await self._enqueued(send, longest)
+        return await asyncio.shield(asyncio.wrap_future(send.future))
+
+    async def send_many(self, notifications: Iterable[Notification]) -> SendSummary:
+        """Sends all and waits for their ends, in the order of the call. A notification that fails keeps
+        none of the others back."""
+        summary = SendSummary([], [])
+        batch: list[Notification] = []
+        for one in notifications:
+            batch.append(one)
+            if len(batch) == _TOGETHER:
+                await self._sent_together(batch, summary)
+                batch = []
+        await self._sent_together(batch, summary)
+        return summary
+
+    async def flush(self, timeout_s: float) -> int:
+        """Waits until each notification is safe, at most `timeout_s` seconds. Returns the number of
+        those that are not."""
+        return await asyncio.to_thread(self._core.flush, timeout_s)
+
+    def figures(self) -> ClientFigures:
+        """Returns the figures for metrics, hot keys among them."""
+        return self._core.figures()
+
+    async def close(self, timeout_s: float = 30.0) -> int:
+        """Flushes and closes; idempotent. Returns the number of notifications that are not safe."""
+        return await asyncio.to_thread(self._core.close, timeout_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _enqueued(self, send: PendingSend, deadline_s: float) -> None:
+        """Hands the send over as soon as there is room. Raises BufferFull."""
+        until, wait = time.monotonic() + deadline_s, _FIRST_WAIT_S
+        while True:
+            try:
+                self._core.enqueue(send, 0, last=False)
+                return
+            except BufferFull:
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+            await asyncio.sleep(min(wait, left))
+            wait = min(2 * wait, _LONGEST_WAIT_S)
+        await asyncio.to_thread(self._core.enqueue, send, 0)
+
+    async def _sent_together(self, batch: list[Notification], summary: SendSummary) -> None:
+        ends = await asyncio.gather(*map(self.send, batch), return_exceptions=True)
+        for one, end in zip(batch, ends, strict=True):
+            if isinstance(end, SentNotification):
+                summary.sent.append(end)
+            elif isinstance(end, ClientError):
+                summary.failed.append(NotSentItem(one, end))
+            else:
+                raise end

@@ -1,0 +1,123 @@
+"""Hands sends over to the overflow, in the order in which they came, by one thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from hongyan_client.errors import BufferFull, ClientError
+from hongyan_client.overflow import BulkOverflow, ExpiringRecord, Overflow
+from hongyan_client.pending_send import PendingSend
+from hongyan_client.records import Record
+
+log = logging.getLogger("hongyan_client")
+
+_BATCH: Final = 500
+_Key = tuple[str, bytes | None]
+
+
+class OverflowQueue:
+    """Sends on their way to the overflow. Until a send is durable there, its key is held here.
+
+    It is bounded by the publisher's buffer for records that were taken back, and by `limit` for others.
+    """
+
+    def __init__(self, overflow: Overflow, limit: int) -> None:
+        self._overflow = overflow
+        self._limit = limit
+        self._changed = threading.Condition()
+        # Guarded by _changed: callers add, our thread removes.
+        self._queue: deque[PendingSend] = deque()
+        self._keys: Counter[_Key] = Counter()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="hongyan-overflow", daemon=True)
+        self._thread.start()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def may_pass(self, record: Record) -> bool:
+        """Whether no earlier record of the key waits, here or in the overflow."""
+        key = (record.topic, record.key)
+        return key not in self._keys and not self._overflow.holds(*key)
+
+    def put(self, send: PendingSend) -> None:
+        """Queues a send that was taken back from Kafka's buffer. Never waits."""
+        with self._changed:
+            self._add(send)
+
+    def put_new(self, send: PendingSend, deadline_s: float) -> None:
+        """Queues a send. Waits for room, at most `deadline_s` seconds. Raises BufferFull."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self._queue) < self._limit, deadline_s):
+                raise BufferFull(
+                    f"neither Kafka nor the spool took the record within {deadline_s:g} s; is the "
+                    "broker reachable, and is the disk quick enough?"
+                )
+            self._add(send)
+
+    def close(self, timeout_s: float) -> int:
+        """Waits until all is kept. Returns the number of sends that were not; idempotent."""
+        until = time.monotonic() + timeout_s
+        with self._changed:
+            self._changed.wait_for(lambda: not self._keys, timeout_s)
+            self._closed = True
+            self._changed.notify_all()
+            left = sum(self._keys.values())
+        self._thread.join(max(0.0, until - time.monotonic()))
+        return left
+
+    def _add(self, send: PendingSend) -> None:
+        self._queue.append(send)
+        self._keys[send.record.topic, send.record.key] += 1
+        self._changed.notify_all()
+
+    def _run(self) -> None:
+        while sends := self._batch():
+            self._keep(sends)
+            with self._changed:
+                for send in sends:
+                    key = (send.record.topic, send.record.key)
+                    self._keys[key] -= 1
+                    if not self._keys[key]:
+                        del self._keys[key]
+                self._changed.notify_all()
+
+    def _batch(self) -> list[PendingSend]:
+        """Returns the next sends; none after `close`."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._queue) or self._closed)
+            return [self._queue.popleft() for _ in range(min(len(self._queue), _BATCH))]
+
+    def _keep(self, sends: list[PendingSend]) -> None:
+        overflow = self._overflow
+        if isinstance(overflow, BulkOverflow):
+            self._tried(sends, lambda: overflow.keep_all([_expiring(send) for send in sends]))
+            return
+        for send in sends:
+            self._tried([send], partial(overflow.keep, *_expiring(send)))
+
+    @staticmethod
+    def _tried(sends: list[PendingSend], keep: Callable[[], None]) -> None:
+        """Keeps the sends and ends them; an error ends them, too."""
+        try:
+            keep()
+        except ClientError as exc:
+            for send in sends:
+                send.fail(exc)
+        except Exception as exc:  # of an overflow that is not ours: its callers must hear it
+            log.exception("the overflow failed")
+            for send in sends:
+                send.fail(ClientError(f"the overflow failed ({exc}); the record was not kept"))
+        else:
+            for send in sends:
+                send.spooled()
+
+
+def _expiring(send: PendingSend) -> ExpiringRecord:
+    return ExpiringRecord(send.record, send.expires_at)

@@ -1,0 +1,14 @@
+"""The relay: publishes what businesses wrote into their outbox (docs/outbox.md).
+
+    opening    the business's database
+    process    opens everything, serves until SIGTERM, drains
+    relay      claims batches and hands them to Kafka's client
+    marker     waits for acknowledgements and marks rows
+    outage     spares the rows' attempts while Kafka is away
+    wakeups    NOTIFY of PostgreSQL
+    reporter   heartbeat row, backlog, alerts
+    upkeep     partitions, and rows that have ended
+    metrics    the numbers of `/metrics`
+
+Nothing outside of `producer` imports it but commands and the console.
+"""

@@ -1,0 +1,39 @@
+"""Opens the business's database that `[relay]` names, for the relay, commands and the console."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import Engine, MetaData
+
+from backends.settings import Settings, SettingsError
+from hongyan_client.outbox.engine import outbox_engine
+from hongyan_client.outbox.relay_rows import RelayRows
+from hongyan_client.outbox.store import OutboxStore
+from hongyan_client.outbox.tables import OutboxTables, outbox_tables
+
+
+class OpenedOutbox(NamedTuple):
+    """The business's database as a relay or a command opened it."""
+
+    store: OutboxStore
+    rows: RelayRows
+    tables: OutboxTables
+    engine: Engine
+
+
+def open_outbox(settings: Settings) -> OpenedOutbox:
+    """Returns the outbox that `[relay]` names. Raises SettingsError, OutboxTrouble."""
+    url = settings.relay.outbox_url
+    if not url:
+        raise SettingsError(
+            "relay.outbox_url is empty: name the business's database, best by"
+            " HONGYAN_RELAY__OUTBOX_URL or relay.outbox_url_file"
+        )
+    try:
+        engine = outbox_engine(url)
+        tables = outbox_tables(MetaData(), settings.relay.table)
+    except ValueError as exc:
+        raise SettingsError(f"relay: {exc}") from None
+    store = OutboxStore(engine, settings.relay.table)
+    return OpenedOutbox(store, RelayRows(store, tables), tables, engine)

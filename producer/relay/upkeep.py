@@ -1,0 +1,102 @@
+"""Keeps the table small: days ahead are made, days whose rows have all ended are dropped, and where there
+are no partitions ended rows are deleted in batches. Dead rows are what makes a queue table slow."""
+
+from __future__ import annotations
+
+import threading
+from datetime import date, timedelta
+from typing import Final
+
+import structlog
+from sqlalchemy import TextClause, bindparam, select, text
+
+from hongyan_client.outbox.clock import NOW_MS, DatabaseDay, spelling
+from hongyan_client.outbox.errors import OutboxTrouble
+from hongyan_client.outbox.partitions import drop_ended, make_ahead, partitions_of
+from hongyan_client.outbox.store import OutboxStore
+
+log = structlog.get_logger(__name__)
+EVERY_S: Final = 60.0
+BATCH: Final = 1_000
+_MOST_BATCHES: Final = 50
+"""Batches of one look; the next look goes on."""
+_HOUR_MS: Final = 3_600_000
+_IDS: Final = """
+SELECT id FROM {deleted} WHERE state IN ('SENT', 'RECALLED') AND done_at < {now} - :keep_ms LIMIT :batch"""
+_DELETE: Final = "DELETE FROM {deleted} WHERE id IN :ids"
+_ALERTS: Final = "DELETE FROM {t}_alerts WHERE told_at < {now} - :keep_ms"
+_ALERT_DAYS: Final = 30
+_ONE: Final = text("SELECT pg_try_advisory_xact_lock(hashtext(:name))")
+
+
+class OutboxUpkeep:
+    """Its own thread calls `run`; several relays may do it at once."""
+
+    def __init__(self, store: OutboxStore, keep_hours: int, stop: threading.Event) -> None:
+        self._store = store
+        self._keep_hours = keep_hours
+        self._stop = stop
+        self._told: set[str] = set()  # errors in the log; this thread writes it
+
+    def run(self) -> None:
+        """Looks once a minute until `stop` is set."""
+        while not self._stop.is_set():
+            try:
+                self.run_once()
+            except OutboxTrouble as exc:
+                self._tell("upkeep_not_done", str(exc))
+            self._stop.wait(EVERY_S)
+
+    def run_once(self) -> None:
+        """Does all that is due."""
+        if self._store.is_postgres:
+            self._make_days()
+            self._drop_days()
+        for _ in range(_MOST_BATCHES):
+            if self._stop.is_set() or self.delete_batch() < BATCH:
+                break
+        with self._store.transaction() as connection:
+            connection.execute(self._sql(_ALERTS), {"keep_ms": _ALERT_DAYS * 24 * _HOUR_MS})
+
+    def delete_batch(self) -> int:
+        """Deletes a batch of ended rows: on PostgreSQL of the default partition. Returns their number."""
+        asked = {"keep_ms": self._keep_hours * _HOUR_MS, "batch": BATCH}
+        ids = self._sql(_IDS)
+        with self._store.transaction() as connection:
+            found = list(connection.execute(ids, asked).scalars())
+            if found:
+                gone = self._sql(_DELETE).bindparams(bindparam("ids", expanding=True))
+                connection.execute(gone, {"ids": found})
+        return len(found)
+
+    def _make_days(self) -> None:
+        with self._store.transaction() as connection:
+            if connection.execute(_ONE, {"name": self._store.name}).scalar():
+                today: date = connection.execute(select(DatabaseDay())).scalar_one()
+                for error in make_ahead(connection, self._store.name, today):
+                    self._tell("partition_not_made", error)
+
+    def _drop_days(self) -> None:
+        """Drops past days, each in its own transaction; one with an open row stays whole."""
+        name = self._store.name
+        with self._store.transaction() as connection:
+            today: date = connection.execute(select(DatabaseDay())).scalar_one()
+            there = partitions_of(connection, name)
+        kept = timedelta(days=1 + -(-self._keep_hours // 24))
+        for partition in (one for one in there if one.day <= today - kept):
+            try:
+                with self._store.transaction() as connection:
+                    if drop_ended(connection, partition):
+                        log.info("partition_dropped", partition=partition.name)
+            except OutboxTrouble as exc:
+                log.info("partition_not_dropped", partition=partition.name, cause=str(exc))
+
+    def _tell(self, event: str, cause: str) -> None:
+        if cause not in self._told:
+            self._told.add(cause)
+            log.warning(event, cause=cause)
+
+    def _sql(self, template: str) -> TextClause:
+        name, now = self._store.name, NOW_MS[spelling(self._store.engine.dialect.name)]
+        deleted = f"{name}_default" if self._store.is_postgres else name
+        return text(template.format(t=name, deleted=deleted, now=now))

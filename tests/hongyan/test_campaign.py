@@ -1,0 +1,118 @@
+"""`hongyan campaign`: the life of a campaign at the command line, and the sentences of what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from backends.settings import load
+from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
+from producer.campaigns.run_store import runs_of
+from producer.campaigns.store import campaigns_of
+from tests.hongyan.conftest import Run
+
+NEW = ("campaign", "new", "crowd.csv", "--lane", "sms.marketing", "--template", "sale")
+WHY = ("--reason", "autumn sale", "--author", "li@ops")
+TEMPLATES = """
+[templates.sale]
+channel = "sms"
+variables.name = {type = "string"}
+variables.amount = {type = "int"}
+content.text = "Dear {{ name }}, {{ amount }} off"
+"""
+
+
+@pytest.fixture
+def ledger(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlLedger]:
+    monkeypatch.setenv("HONGYAN_TRACE__KAFKA", "false")
+    (folder / "templates.toml").write_text(TEMPLATES)
+    (folder / "crowd.csv").write_text(
+        "receiver,nick,amount\n+8613800000001,Li,5\n+8613800000002,Wang,x\n"
+    )
+    settings = load()
+    upgrade(settings)
+    ledger = open_ledger(settings)
+    yield ledger
+    ledger.close()
+
+
+def test_a_campaign_is_made_started_paused_resumed_and_cancelled(
+    ledger: SqlLedger, hongyan: Run
+) -> None:
+    made = hongyan(*NEW, "--map", "name=nick", *WHY)
+    assert made.code == 0
+    assert "1 of the first 2 rows are bad" in made.err
+    assert "line 3:" in made.err
+    (campaign,) = (one.id for one in campaigns_of(ledger).newest(10))
+    assert f"hongyan campaign start {campaign}" in made.out
+    for order, state in (
+        *(("start", "SCHEDULED"), ("pause", "PAUSED"), ("resume", "SCHEDULED")),
+        ("cancel", "CANCELLED"),
+    ):
+        done = hongyan("campaign", order, campaign, *WHY)
+        assert (done.code, done.out.split()[1].rstrip(";")) == (0, state)
+    again = hongyan("campaign", "resume", campaign, *WHY)
+    assert again.code == 1
+    assert "is CANCELLED, and not paused" in again.err
+    shown = hongyan("campaign", "show", campaign, "--json").json
+    assert (shown["state"], shown["crowd"]["rows"], shown["runs"]) == ("CANCELLED", 2, [])
+    assert hongyan("campaign", "list", "--json").json[0]["id"] == campaign
+    assert campaign in hongyan("campaign", "list").out
+    assert "2 rows" in hongyan("campaign", "show", campaign).out
+
+
+def test_a_cron_shows_its_next_time_on_the_zones_clock(ledger: SqlLedger, hongyan: Run) -> None:
+    cron = ("--cron", "0 9 * * *", "--zone", "Europe/Berlin", "--hours", "09:00-21:00")
+    made = hongyan(*NEW, "--set", "name=you", *cron, *WHY, "--json").json["campaign"]
+    done = hongyan("campaign", "start", made["id"], *WHY)
+    assert "09:00:00 CE" in done.out
+    assert "within 09:00-21:00 Europe/Berlin" in hongyan("campaign", "show", made["id"]).out
+
+
+def test_bad_rows_of_the_last_run_are_csv(ledger: SqlLedger, hongyan: Run) -> None:
+    made = hongyan(*NEW, "--set", "name=you", *WHY, "--json").json["campaign"]["id"]
+    hongyan("campaign", "start", made, *WHY)
+    campaign = campaigns_of(ledger).get(made)
+    assert campaign is not None
+    run = runs_of(ledger).open(campaign, 1_000).run_id
+    with ledger.database.begin() as connection:
+        insert = "INSERT INTO campaign_bad_rows VALUES (:run, 3, 'variable_type', 'amount: expected int')"
+        connection.execute(text(insert), {"run": run})
+    said = hongyan("campaign", "bad-rows", made)
+    rows = list(csv.DictReader(io.StringIO(said.out)))
+    assert rows == [{"line": "3", "code": "variable_type", "detail": "amount: expected int"}]
+    assert hongyan("campaign", "bad-rows", made, "--json").json[0]["line"] == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "says"),
+    [
+        ((), 1, "wants 'name'"),
+        (("--map", "name=nick", "--map", "shop=nick"), 1, "has no variable 'shop'"),
+        (("--map", "name=title"), 1, "has no column 'title'"),
+        (("--set", "name=you", "--at", "2020-01-01 09:00"), 1, "the time is over"),
+        (("--set", "name=you", "--at", "tomorrow"), 1, "is no time"),
+        (("--set", "name=you", "--zone", "Mars/Base"), 1, "there is no time zone"),
+        (("--at", "2030-01-01 09:00", "--cron", "0 9 * * *"), 2, "either --at or --cron"),
+        (("--encoding", "latin1"), 2, "--encoding is utf-8 or gb18030"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(
+    ledger: SqlLedger, hongyan: Run, flags: tuple[str, ...], code: int, says: str
+) -> None:
+    said = hongyan(*NEW, *flags, *WHY)
+    assert said.code == code
+    assert says in said.err
+    assert not campaigns_of(ledger).newest(10)
+
+
+def test_orders_want_a_reason_and_a_known_campaign(ledger: SqlLedger, hongyan: Run) -> None:
+    assert hongyan("campaign", "start", "cm-1").code == 2
+    unknown = hongyan("campaign", "start", "cm-1", *WHY)
+    assert unknown.code == 1
+    assert "there is no campaign 'cm-1'" in unknown.err

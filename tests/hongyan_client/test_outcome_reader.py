@@ -1,0 +1,132 @@
+"""The reader of outcome events: nothing is passed over that the handler has not taken."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+
+from hongyan_client import OutcomeEvent, OutcomeReader, State, WrongProperties
+from hongyan_client import outcome_reader as module
+from hongyan_client.outcome_reader import PlacedOutcome
+from tests.hongyan_client.looking import NOWHERE, PATIENCE_S, make_topic
+
+
+def event(number: int) -> OutcomeEvent:
+    return OutcomeEvent(
+        event_id=f"e-{number}",
+        id=f"n-{number}",
+        biz_id=None,
+        channel="sms",
+        kind="notice",
+        lane="sms.notice",
+        receiver_hash=None,
+        receiver_mask="+86138***0001",
+        state=State.SENT,
+        reason=None,
+        provider_code=None,
+        provider_id="p",
+        account="a",
+        attempt=1,
+        delivery_key="0" * 32,
+        created_at=1,
+        ended_at=2,
+        resend_of=None,
+    )
+
+
+class Ground:
+    """The topic of one test, and readers of it."""
+
+    def __init__(self, bootstrap: str, prefix: str) -> None:
+        self.bootstrap, self.prefix, self.topic = bootstrap, prefix, f"{prefix}.outcomes"
+        make_topic(bootstrap, self.topic, 2)
+
+    def announce(self, *numbers: int) -> None:
+        for number in numbers:
+            self.write(msgspec.json.encode(event(number)), str(number))
+
+    def write(self, value: bytes, key: str = "k") -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        producer.produce(self.topic, value, key)
+        assert producer.flush(PATIENCE_S) == 0
+
+    def read(self, count: int, handle: Callable[[str], object] = str, **changes: Any) -> list[str]:
+        """Ids of the first `count` events, each handed to `handle`; then the reader ends in order."""
+        found: list[str] = []
+        stop = threading.Event()
+
+        def taken(events: Sequence[PlacedOutcome]) -> None:
+            for one in events:
+                handle(one.event.event_id)
+            found.extend(one.event.event_id for one in events)
+            if len(found) >= count:
+                stop.set()
+
+        given = {"group_id": f"{self.prefix}-orders", "topic_prefix": self.prefix, **changes}
+        with OutcomeReader(self.bootstrap, **given) as reader:
+            reader.run(taken, stop)
+            self.figures = reader.figures
+        return found
+
+
+@pytest.fixture
+def ground(kafka_bootstrap: str, topic_prefix: str) -> Ground:
+    return Ground(kafka_bootstrap, topic_prefix)
+
+
+def test_a_reader_goes_on_where_the_last_one_was(ground: Ground) -> None:
+    ground.announce(1, 2, 3)
+    assert sorted(ground.read(3)) == ["e-1", "e-2", "e-3"]
+    ground.announce(4)
+    assert ground.read(1) == ["e-4"]
+    assert ground.figures().handled == 1
+
+
+def test_events_come_again_until_the_handler_returns(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_FIRST_WAIT_S", 0.05)
+    ground.announce(1)
+    calls: list[str] = []
+
+    def handle(event_id: str) -> None:
+        calls.append(event_id)
+        if len(calls) < 3:
+            raise RuntimeError("the handler's database is away")
+
+    with caplog.at_level(logging.CRITICAL, "hongyan_client"):
+        assert ground.read(1, handle) == ["e-1"]
+    assert calls == ["e-1"] * 3
+    assert ground.figures().failures == 2
+
+
+def test_a_handler_that_keeps_the_place_decides_the_start(ground: Ground) -> None:
+    ground.announce(*range(8))
+    everything = ground.read(8, positions=dict)
+    assert sorted(everything) == [f"e-{n}" for n in range(8)]
+    later = ground.read(1, positions=lambda: {0: 1, 1: 1})
+    assert len(later) == 6
+
+
+def test_a_record_that_is_no_event_is_passed_over_and_counted(
+    ground: Ground, caplog: pytest.LogCaptureFixture
+) -> None:
+    ground.write(b"{broken")
+    ground.write(msgspec.json.encode(msgspec.structs.replace(event(1), v=9)))
+    ground.announce(2)
+    assert ground.read(1) == ["e-2"]
+    assert ground.figures().unreadable == 2
+    assert "version 9; this reader knows 1" in caplog.text
+
+
+def test_a_reader_names_its_system() -> None:
+    with pytest.raises(WrongProperties, match="group_id is empty"):
+        OutcomeReader(NOWHERE, group_id="")
+    with pytest.raises(WrongProperties, match=r"enable\.auto\.commit"):
+        OutcomeReader(NOWHERE, group_id="x", properties={"enable.auto.commit": True})

@@ -1,0 +1,120 @@
+"""Past days leave whole, only when each of their transactions has ended, and stay readable."""
+
+from pathlib import Path
+
+import pytest
+
+from backends.lookback_settings import LookbackSettings
+from backends.settings import DatabaseSettings, Settings
+from idempotency.archive.contract import DayOpen
+from idempotency.claims.store import MS_PER_DAY
+from lookback.archive import TransactionArchive, open_archive
+from lookback.desk import SqlLookbackDesk
+from lookback.history import PastTransactions
+from lookback.upkeep import LookbackUpkeep
+from message.lookback import day_of
+from tests.idempotency.making import World
+from tests.lookback.making import GRACE, IMMUNITY, LEASE, Ground
+
+KEEP = 30
+
+
+@pytest.fixture
+def settings(world: World, tmp_path: Path) -> Settings:
+    return Settings(
+        database=DatabaseSettings(url=world.url),
+        lookback=LookbackSettings(archive_dir=str(tmp_path / "archive"), keep_days=KEEP),
+    )
+
+
+@pytest.fixture
+def archive(ground: Ground, settings: Settings) -> TransactionArchive:
+    return open_archive(ground.ledger, settings)
+
+
+@pytest.fixture
+def desk(ground: Ground, settings: Settings) -> SqlLookbackDesk:
+    past = PastTransactions(ground.ledger.database, settings.lookback.archive_dir)
+    return SqlLookbackDesk(ground.store, past)
+
+
+def ended(ground: Ground) -> list[str]:
+    """Returns a forwarded and a rolled-back transaction of a day of their own."""
+    ground.world.advance(2 * MS_PER_DAY)
+    names = [ground.prepared(), ground.prepared()]
+    ground.take(ground.commit(names[0]), ground.rollback(names[1]))
+    ground.forward()
+    return names
+
+
+def test_a_day_leaves_whole_and_stays_readable(
+    ground: Ground, archive: TransactionArchive, desk: SqlLookbackDesk
+) -> None:
+    names = ended(ground)
+    day = day_of(names[0])
+    ground.world.advance((KEEP + 1) * MS_PER_DAY)
+    assert day in archive.days(KEEP)
+    assert archive.archive(day).rows == 2
+    assert ground.world.rows("SELECT count(*) FROM lookback_transactions") == [(0,)]
+    assert [desk.find(name)[0].state for name in names] == ["FORWARDED", "ROLLED_BACK"]
+    (found,) = desk.find(f"o-{names[0][-6:]}")
+    assert (found.tx_id, found.forwarded_to) == (names[0], "t/0/1")
+    assert archive.archive(day).rows >= 0, "it may be repeated"
+    assert desk.find("nobody") == []
+
+
+@pytest.mark.parametrize(
+    "state", ["PREPARED", "CHECKING", "COMMITTED", "EARLY_COMMIT", "UNRESOLVED"]
+)
+def test_a_day_with_an_open_transaction_stays(
+    ground: Ground, archive: TransactionArchive, state: str
+) -> None:
+    """Invariant 10."""
+    names = ended(ground)
+    tx_id = ground.tx()
+    early = state in ("EARLY_COMMIT", "UNRESOLVED")
+    ground.take(ground.commit(tx_id) if early else ground.prepare(tx_id))
+    if state == "CHECKING":
+        ground.world.advance(IMMUNITY)
+        ground.claim()
+    if state == "UNRESOLVED":
+        ground.world.advance(GRACE)
+        ground.store.sweep()
+    if state == "COMMITTED":
+        ground.take(ground.commit(tx_id))
+        ground.store.claim_forwards(1, LEASE)
+    assert ground.state(tx_id) == state
+    with pytest.raises(DayOpen):
+        archive.archive(day_of(names[0]))
+    assert {ground.state(name) for name in names} == {"FORWARDED", "ROLLED_BACK"}
+
+
+def test_a_young_day_is_not_named(ground: Ground, archive: TransactionArchive) -> None:
+    day = day_of(ended(ground)[0])
+    ground.world.advance(KEEP * MS_PER_DAY)
+    assert day not in archive.days(KEEP)
+    ground.world.advance(MS_PER_DAY)
+    assert day in archive.days(KEEP)
+
+
+def test_the_upkeep_makes_partitions_and_archives_what_it_may(
+    ground: Ground, settings: Settings, desk: SqlLookbackDesk
+) -> None:
+    names = ended(ground)
+    ground.world.advance(2 * MS_PER_DAY)
+    still_open = ground.prepared()
+    ground.world.advance((KEEP + 1) * MS_PER_DAY)
+    upkeep = LookbackUpkeep(settings, ground.ledger, "one")
+    assert upkeep.run_once() >= 1
+    assert desk.find(names[0])[0].state == "FORWARDED"
+    assert ground.state(still_open) == "PREPARED"
+    assert LookbackUpkeep(settings, ground.ledger, "two").run_once() == 0, "one holds the duty"
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
+def test_each_day_has_a_partition_of_its_own(ground: Ground, settings: Settings) -> None:
+    LookbackUpkeep(settings, ground.ledger, "one").run_once()
+    tx_id = ground.prepared()
+    ((table,),) = ground.world.rows("SELECT tableoid::regclass::text FROM lookback_transactions")
+    assert table.startswith("lookback_transactions_2")
+    assert ground.state(tx_id) == "PREPARED"

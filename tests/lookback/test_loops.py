@@ -1,0 +1,474 @@
+"""Consumer, checks and forwarder apart from Kafka: order of writes, leases, isolated failures."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from prometheus_client import generate_latest
+
+from idempotency.ledger import LedgerUnavailable
+from lookback.check import Answer, CheckReply
+from lookback.consumer import ConsumerParts, ConsumerRefused, LookbackConsumer
+from lookback.dead_letters import PoisonWriter
+from lookback.forwarder import Forwarder, ForwardTerms, delivery_timeout_ms
+from lookback.metrics import LookbackMetrics
+from lookback.scheduler import CheckScheduler
+from lookback.store import LookbackStore, TakenRecords
+from message.lookback import LookbackRecord, encode
+from tests.lookback.making import COMMIT, IMMUNITY, KIND, LEASE, TERMS, UNKNOWN, Ground
+
+
+class Record:
+    """A Kafka message."""
+
+    def __init__(self, value: bytes, offset: int, topic: str = "look_back_msg") -> None:
+        self._value, self._offset, self._topic = value, offset, topic
+
+    def value(self) -> bytes:
+        return self._value
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def headers(self) -> None:
+        return None
+
+    def topic(self) -> str:
+        return self._topic
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def error(self) -> Any:
+        return None
+
+
+class FakeConsumer:
+    """Gives its batches out; notes what happens, in order."""
+
+    def __init__(self, batches: Sequence[Sequence[Any]], did: list[str]) -> None:
+        self.batches = list(batches)
+        self.did = did
+        self.committed: list[Any] = []
+        self.polls = 0
+
+    def subscribe(self, topics: list[str], **_: Any) -> None:
+        self.did.append("subscribed")
+
+    def consume(self, _most: int, _timeout: float) -> Sequence[Any]:
+        return self.batches.pop(0) if self.batches else ()
+
+    def poll(self, _timeout: float) -> None:
+        self.polls += 1
+
+    def assignment(self) -> list[Any]:
+        return ["all"]
+
+    def pause(self, _places: Any) -> None:
+        self.did.append("paused")
+
+    def resume(self, _places: Any) -> None:
+        self.did.append("resumed")
+
+    def commit(self, offsets: Any, asynchronous: bool) -> None:
+        assert asynchronous
+        self.did.append("committed")
+        self.committed += offsets
+
+    def close(self) -> None:
+        self.did.append("closed")
+
+
+class FakeProducer:
+    """Acknowledges at `poll` and `flush`, or answers with `error`."""
+
+    def __init__(self, did: list[str] | None = None) -> None:
+        self.sent: list[tuple[Any, ...]] = []
+        self.error: Any = None
+        self.holding = False
+        self.did = did if did is not None else []
+        self._open: list[tuple[Callable[..., None], Record]] = []
+
+    def produce(self, topic: str, value: Any, key: Any, headers: Any, on_delivery: Any) -> None:
+        self.did.append("produced")
+        self.sent.append((topic, value, key, headers))
+        self._open.append((on_delivery, Record(value, len(self.sent), topic)))
+
+    def poll(self, _timeout: float) -> None:
+        if not self.holding:
+            opened, self._open = self._open, []
+            for report, record in opened:
+                report(self.error, record)
+
+    def flush(self, timeout: float) -> None:
+        self.poll(timeout)
+
+
+class NoTopic:
+    def name(self) -> str:
+        return "UNKNOWN_TOPIC_OR_PART"
+
+    def str(self) -> str:
+        return "there is no such topic"
+
+    def fatal(self) -> bool:
+        return True
+
+
+class Store:
+    """Notes the records taken; away as often as asked."""
+
+    def __init__(self, did: list[str], away: int = 0) -> None:
+        self.did, self.away = did, away
+        self.store: LookbackStore | None = None
+
+    def take(self, records: Sequence[LookbackRecord]) -> TakenRecords:
+        if self.away:
+            self.away -= 1
+            raise LedgerUnavailable("away")
+        assert self.store is not None
+        taken = self.store.take(records)
+        self.did.append("taken")
+        return taken
+
+
+def consuming(ground: Ground, values: Sequence[bytes], away: int = 0) -> tuple[Any, Any, Any]:
+    """Returns consumer, its Kafka client and the producer of dead letters."""
+    did: list[str] = []
+    client = FakeConsumer([[Record(value, n) for n, value in enumerate(values)]], did)
+    store, letters = Store(did, away), FakeProducer(did)
+    store.store = ground.store
+    parts = ConsumerParts(
+        client,
+        store,
+        PoisonWriter(letters, "dead", threading.Event()),
+        {KIND: TERMS},
+        LookbackMetrics(),
+        lambda topic, partition, offset: (topic, partition, offset),
+    )
+    taking = LookbackConsumer(parts, "look_back_msg", 100, wall_ms=lambda: ground.world.now)
+    return taking, client, letters
+
+
+def test_the_offset_passes_only_after_the_commit_in_the_database(ground: Ground) -> None:
+    """Invariant 3."""
+    tx_id = ground.tx()
+    taking, client, _ = consuming(
+        ground, [encode(ground.prepare(tx_id)), encode(ground.commit(tx_id))]
+    )
+    assert taking.run_once() == 2
+    assert client.did == ["taken", "committed"]
+    assert client.committed == [("look_back_msg", 0, 2)]
+    assert ground.state(tx_id) == "COMMITTED"
+
+
+def test_while_the_database_is_away_partitions_pause_and_no_offset_passes(ground: Ground) -> None:
+    """Invariant 3."""
+    taking, client, _ = consuming(ground, [encode(ground.prepare(ground.tx()))], away=2)
+    taking.run_once()
+    assert client.did == ["paused", "paused", "taken", "resumed", "committed"]
+    assert client.polls == 2, "the group keeps its member"
+
+
+def test_a_stop_while_the_database_is_away_leaves_the_offsets(ground: Ground) -> None:
+    taking, client, _ = consuming(ground, [encode(ground.prepare(ground.tx()))], away=99)
+    taking.stop()
+    taking.run_once()
+    assert client.did == ["paused"]
+
+
+def test_the_offset_of_a_lost_partition_is_not_committed(ground: Ground) -> None:
+    taking, client, _ = consuming(ground, [encode(ground.prepare(ground.tx()))], away=1)
+
+    class Place:
+        topic, partition = "look_back_msg", 0
+
+    client.poll = lambda _timeout: taking._gone(client, [Place])
+    taking.run_once()
+    assert client.committed == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"biz_type": "other"}, "unknown_biz_type"),
+        ({"topic": "secrets"}, "topic_not_allowed"),
+        ({"check": "http"}, "unknown_check"),
+        ({"biz_id": "another"}, "other_transaction"),
+        ({"tx_id": "f" * 12 + "7" + "0" * 3 + "8" + "0" * 15}, "created_ahead"),
+    ],
+)
+def test_a_record_that_is_not_allowed_is_a_dead_letter_before_its_offset_passes(
+    ground: Ground, changes: dict[str, str], reason: str
+) -> None:
+    tx_id = ground.prepared()
+    value = encode(replace(ground.prepare(tx_id), **changes))
+    taking, client, letters = consuming(ground, [value, encode(ground.commit(tx_id))])
+    taking.run_once()
+    assert client.did == ["taken", "produced", "committed"]
+    ((topic, sent, _key, headers),) = letters.sent
+    assert (topic, sent) == ("dead", value)
+    assert dict(headers)["hongyan-dead-reason"] == reason.encode()
+    assert dict(headers)["hongyan-dead-origin"] == b"look_back_msg/0/0"
+    assert ground.state(tx_id) == "COMMITTED", "the others of the batch go on"
+
+
+def test_without_its_dead_letter_the_offset_holds(ground: Ground) -> None:
+    taking, client, letters = consuming(ground, [b"no record"])
+    letters.error = NoTopic()
+    taking._parts.poison._stop.set()
+    taking.run_once()
+    assert "committed" not in client.did
+
+
+def test_a_fatal_error_ends_the_process(ground: Ground) -> None:
+    taking, client, _ = consuming(ground, [])
+    bad = Record(b"", 0)
+    bad.error = lambda: NoTopic()  # type: ignore[method-assign]
+    client.batches = [[bad]]
+    with pytest.raises(ConsumerRefused):
+        taking.run_once()
+
+
+# ---- forwarder ---------------------------------------------------------------------------------
+
+
+def forwarding(ground: Ground, producer: FakeProducer, now: list[float] | None = None) -> Forwarder:
+    clock = now if now is not None else [0.0]
+    terms = ForwardTerms(batch=10, lease_s=LEASE / 1_000, poll_s=0.001, drain_s=0.001)
+    return Forwarder(ground.store, producer, LookbackMetrics(), terms, monotonic=lambda: clock[0])
+
+
+def committed(ground: Ground, **more: Any) -> str:
+    tx_id = ground.tx()
+    ground.take(ground.prepare(tx_id, **more), ground.commit(tx_id))
+    return tx_id
+
+
+def test_a_message_goes_as_it_was_prepared_and_is_marked(ground: Ground) -> None:
+    tx_id = committed(ground, payload=b"body", headers={"hongyan-id": "n-1"})
+    producer = FakeProducer()
+    forwarder = forwarding(ground, producer)
+    forwarder.run_once()
+    forwarder.run_once()
+    ((topic, value, key, headers),) = producer.sent
+    assert (topic, value, key) == ("t", b"body", f"o-{tx_id[-6:]}".encode())
+    assert headers == [("hongyan-id", b"n-1"), ("hongyan-tx-id", tx_id.encode())]
+    assert ground.shown(tx_id).forwarded_to == "t/0/1"
+
+
+def test_it_is_marked_only_after_the_acknowledgement(ground: Ground) -> None:
+    tx_id = committed(ground)
+    producer = FakeProducer()
+    producer.holding = True
+    forwarder = forwarding(ground, producer)
+    forwarder.run_once()
+    forwarder.run_once()
+    assert ground.state(tx_id) == "COMMITTED"
+    producer.holding = False
+    forwarder.run_once()
+    assert ground.state(tx_id) == "FORWARDED"
+
+
+def test_killed_between_produce_and_mark_it_goes_again_the_same(ground: Ground) -> None:
+    """Invariant 4."""
+    tx_id = committed(ground, payload=b"body")
+    dead = FakeProducer()
+    dead.holding = True
+    forwarding(ground, dead).run_once()
+    ground.world.advance(LEASE)
+    alive = FakeProducer()
+    forwarder = forwarding(ground, alive)
+    forwarder.run_once()
+    forwarder.run_once()
+    assert alive.sent == dead.sent
+    assert ground.state(tx_id) == "FORWARDED"
+
+
+def test_a_body_that_is_not_the_prepared_one_is_never_sent(ground: Ground) -> None:
+    """Invariant 2."""
+    tx_id = committed(ground, payload=b"body")
+    with ground.ledger.database.begin() as connection:
+        connection.exec_driver_sql(
+            f"UPDATE lookback_transactions SET topic = 'u' WHERE tx_id = '{tx_id}'"
+        )
+    producer = FakeProducer()
+    forwarding(ground, producer).run_once()
+    assert producer.sent == []
+    assert ground.shown(tx_id).reason.startswith("body_damaged")
+
+
+def test_a_process_held_up_past_half_its_lease_sends_nothing(ground: Ground) -> None:
+    tx_id, now = committed(ground), [0.0]
+    producer = FakeProducer()
+    forwarder = forwarding(ground, producer, now)
+    claim = ground.store.claim_forwards
+
+    def slow(*arguments: int) -> Any:
+        rows = claim(*arguments)
+        now[0] += LEASE / 1_000
+        return rows
+
+    ground.store.claim_forwards = slow  # type: ignore[method-assign,assignment]
+    forwarder.run_once()
+    assert producer.sent == []
+    forwarder.run_once()
+    assert ground.state(tx_id) == "COMMITTED"
+    assert "half its lease" in ground.shown(tx_id).last_error
+
+
+def test_a_message_that_no_broker_takes_stays_and_holds_up_no_other(ground: Ground) -> None:
+    bad = committed(ground)
+    producer = FakeProducer()
+    producer.error = NoTopic()
+    forwarder = forwarding(ground, producer)
+    forwarder.run_once()
+    forwarder.run_once()
+    assert ground.state(bad) == "COMMITTED"
+    assert ground.shown(bad).last_error == "there is no such topic"
+    producer.error = None
+    good = committed(ground)
+    forwarder.run_once()
+    forwarder.run_once()
+    assert ground.state(good) == "FORWARDED"
+
+
+def test_every_report_comes_before_the_lease_is_over() -> None:
+    assert delivery_timeout_ms(60) == 29_500
+    assert delivery_timeout_ms(1) == 1_000
+
+
+# ---- checks ------------------------------------------------------------------------------------
+
+
+class Endpoint:
+    """Answers by the last digits of the biz_id; notes each question."""
+
+    def __init__(self, answer: Callable[[str], CheckReply]) -> None:
+        self.answer = answer
+        self.asked: list[str] = []
+
+    def check(self, biz_type: str, biz_id: str, tx_id: str) -> CheckReply:
+        self.asked.append(tx_id)
+        return self.answer(tx_id)
+
+
+def checking(ground: Ground, endpoint: Endpoint) -> CheckScheduler:
+    return CheckScheduler(
+        ground.store,
+        {"orders": endpoint},
+        {KIND: TERMS},
+        LookbackMetrics(),
+        lease_s=LEASE / 1_000,
+        poll_s=0.01,
+    )
+
+
+def run_checks(scheduler: CheckScheduler, rounds: int) -> None:
+    """Begins checks so many times, each time after those before have ended."""
+    for _ in range(rounds):
+        scheduler.run_once()
+        while scheduler.in_check()[KIND]:
+            scheduler._wake.wait(0.01)
+            scheduler._wake.clear()
+    scheduler.stop()
+    scheduler.run()
+
+
+def test_rocketmq_a_check_that_fails_does_not_stop_the_queue(ground: Ground) -> None:
+    names = [ground.prepared() for _ in range(6)]
+    broken = set(names[:3])
+
+    def answer(tx_id: str) -> CheckReply:
+        if tx_id in broken:
+            raise OSError("connection refused")
+        return COMMIT
+
+    ground.world.advance(IMMUNITY)
+    run_checks(checking(ground, Endpoint(answer)), 4)
+    assert {ground.state(name) for name in names[3:]} == {"COMMITTED"}
+    assert {ground.state(name) for name in broken} == {"PREPARED"}
+    assert ground.shown(names[0]).last_error == "the check failed: OSError"
+    assert [ground.shown(name).checks for name in names] == [1] * 6
+
+
+def test_a_commit_that_comes_while_a_check_runs_wins_over_its_answer(ground: Ground) -> None:
+    tx_id = ground.prepared()
+
+    def answer(_: str) -> CheckReply:
+        ground.take(ground.commit(tx_id))
+        return CheckReply(Answer.ROLLBACK)
+
+    ground.world.advance(IMMUNITY)
+    run_checks(checking(ground, Endpoint(answer)), 1)
+    shown = ground.shown(tx_id)
+    assert (shown.state, shown.decided_by, shown.conflict) == ("COMMITTED", "business", "")
+
+
+def test_no_more_checks_run_than_threads(ground: Ground) -> None:
+    names = [ground.prepared() for _ in range(5)]
+    go, most = threading.Event(), []
+    lock = threading.Lock()
+    running = [0]
+
+    def answer(_: str) -> CheckReply:
+        with lock:
+            running[0] += 1
+            most.append(running[0])
+        go.wait(5)
+        with lock:
+            running[0] -= 1
+        return UNKNOWN
+
+    ground.world.advance(IMMUNITY)
+    scheduler = checking(ground, Endpoint(answer))
+    assert scheduler.run_once() == TERMS.threads
+    assert scheduler.run_once() == 0
+    assert {ground.state(name) for name in names} == {"CHECKING", "PREPARED"}
+    go.set()
+    run_checks(scheduler, 3)
+    assert max(most) == TERMS.threads
+    assert [ground.shown(name).checks for name in names] == [1] * 5
+
+
+def test_checks_under_way_end_before_the_scheduler_does(ground: Ground) -> None:
+    tx_id = ground.prepared()
+    ground.world.advance(IMMUNITY)
+    scheduler = checking(ground, Endpoint(lambda _: COMMIT))
+    scheduler.run_once()
+    scheduler.stop()
+    scheduler.run()
+    assert ground.state(tx_id) == "COMMITTED"
+
+
+def test_metrics_show_the_queues_and_no_database_shows_none(ground: Ground) -> None:
+    committed(ground)
+    ground.world.advance(5_000)
+    metrics = LookbackMetrics()
+    metrics.show_queues(ground.store.oldest_committed, lambda: {KIND: 2}, lambda: {KIND: 1})
+    page = generate_latest(metrics.registry).decode()
+    assert "hongyan_lookback_oldest_committed_seconds 5.0" in page
+    assert 'hongyan_lookback_unresolved{biz_type="order"} 2.0' in page
+
+    def away() -> int:
+        raise LedgerUnavailable("away")
+
+    dark = LookbackMetrics()
+    dark.show_queues(away, dict, lambda: {KIND: 1})
+    page = generate_latest(dark.registry).decode()
+    assert "\nhongyan_lookback_oldest_committed_seconds" not in page
+    assert 'hongyan_lookback_in_check{biz_type="order"} 1.0' in page
+
+
+def test_a_payload_is_opaque(ground: Ground) -> None:
+    payload = msgspec.json.encode({"any": "thing"}) + b"\x00\xff"
+    committed(ground, payload=payload)
+    producer = FakeProducer()
+    forwarding(ground, producer).run_once()
+    assert producer.sent[0][1] == payload

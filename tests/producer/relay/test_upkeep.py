@@ -1,0 +1,100 @@
+"""The table stays small: days are made ahead and dropped once all their rows have ended."""
+
+import threading
+from datetime import date, timedelta
+
+import pytest
+from sqlalchemy import text
+
+from hongyan_client.outbox.partitions import AHEAD_DAYS, day_statement, partitions_of
+from producer.relay.upkeep import BATCH, OutboxUpkeep
+from tests.hongyan_client.outbox.places import OutboxPlace
+
+KEEP_HOURS = 24
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def today(postgres_place: OutboxPlace) -> date:
+    with postgres_place.engine.begin() as connection:
+        found: date = connection.execute(
+            text("SELECT (statement_timestamp() AT TIME ZONE 'utc')::date")
+        ).scalar_one()
+    return found
+
+
+def upkeep(place: OutboxPlace) -> OutboxUpkeep:
+    return OutboxUpkeep(place.store, KEEP_HOURS, threading.Event())
+
+
+def days_of(place: OutboxPlace) -> list[date]:
+    with place.engine.begin() as connection:
+        return [one.day for one in partitions_of(connection, place.store.name)]
+
+
+def old_day(place: OutboxPlace, day: date, states: tuple[str, ...]) -> None:
+    """Adds a past day with a row in each of these states."""
+    with place.engine.begin() as connection:
+        connection.execute(text(day_statement("hongyan_outbox", day)))
+    for state in states:
+        message_id = place.add()
+        done = "done_at = 1, next_at = NULL, " if state in ("SENT", "RECALLED") else ""
+        place.set(message_id, f"{done}state = '{state}', created_day = '{day}'")
+
+
+def test_days_are_made_ahead_and_only_once(postgres_place: OutboxPlace, today: date) -> None:
+    last = today + timedelta(days=AHEAD_DAYS)
+    with postgres_place.engine.begin() as connection:
+        connection.execute(text(f'DROP TABLE "hongyan_outbox_d{last:%Y%m%d}"'))
+    upkeep(postgres_place).run_once()
+    upkeep(postgres_place).run_once()
+    assert days_of(postgres_place) == [today + timedelta(days=n) for n in range(AHEAD_DAYS + 1)]
+
+
+def test_a_day_whose_rows_lie_in_the_default_partition_is_left_there(
+    postgres_place: OutboxPlace, today: date
+) -> None:
+    with postgres_place.engine.begin() as connection:
+        connection.execute(text(f'DROP TABLE "hongyan_outbox_d{today:%Y%m%d}"'))
+    message_id = postgres_place.add()
+    upkeep(postgres_place).run_once()
+    assert today not in days_of(postgres_place)
+    assert postgres_place.claimed() == [message_id]
+
+
+def test_a_past_day_goes_once_every_row_has_ended(postgres_place: OutboxPlace, today: date) -> None:
+    day = today - timedelta(days=5)
+    old_day(postgres_place, day, ("SENT", "RECALLED"))
+    upkeep(postgres_place).run_once()
+    assert day not in days_of(postgres_place)
+    assert postgres_place.states() == {}
+
+
+@pytest.mark.parametrize("state", ["PENDING", "SENDING", "PARKED"])
+def test_a_past_day_with_an_open_row_stays_whole(
+    postgres_place: OutboxPlace, today: date, state: str
+) -> None:
+    day = today - timedelta(days=5)
+    old_day(postgres_place, day, ("SENT", state))
+    upkeep(postgres_place).run_once()
+    assert day in days_of(postgres_place)
+    assert len(postgres_place.states()) == 2
+
+
+def test_a_recent_day_stays(postgres_place: OutboxPlace, today: date) -> None:
+    day = today - timedelta(days=1)
+    old_day(postgres_place, day, ("SENT",))
+    upkeep(postgres_place).run_once()
+    assert day in days_of(postgres_place)
+
+
+def test_ended_rows_without_a_day_of_their_own_are_deleted_in_batches(place: OutboxPlace) -> None:
+    ids = [place.add() for _ in range(4)]
+    day = ", created_day = '2001-01-01'"  # a day without a partition
+    place.set(ids[0], f"state = 'SENT', next_at = NULL, done_at = 1{day}")
+    place.set(ids[1], f"state = 'RECALLED', next_at = NULL, done_at = 1{day}")
+    place.set(ids[2], f"state = 'PARKED', next_at = NULL{day}")
+    place.set(ids[3], f"state = 'SENT', next_at = NULL, done_at = created_at{day}")
+    assert BATCH > 2
+    assert upkeep(place).delete_batch() == 2
+    assert place.states() == {ids[2]: "PARKED", ids[3]: "SENT"}
