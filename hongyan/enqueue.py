@@ -20,23 +20,17 @@ from hongyan_client.delivery_errors import TAKEN_BACK
 from hongyan_client.errors import BufferFull, SendFailed, WrongProperties
 from hongyan_client.publisher import Publisher
 from hongyan_client.records import Acknowledged, Record
-from message import envelope
-from message.delivery import Rendered
 from message.envelope import EnvelopeError, Notification
-from message.ids import new_id
 from message.keys import delivery_key, normalise_receiver
+from sending.notification_check import Check as Check
+from sending.notification_check import Ready as Ready
+from sending.notification_check import Render as Render
+from sending.notification_check import prepared as prepared
 from tracing.masks import mask
 
 DEADLINE_S: Final = 60.0
 """Longest wait for room in the producer's buffer."""
 _decoder = msgspec.json.Decoder(dict[str, Any])
-
-
-class Ready(msgspec.Struct, frozen=True):
-    """A checked notification and the bytes to produce."""
-
-    notification: Notification
-    value: bytes
 
 
 class BadLine(msgspec.Struct, frozen=True):
@@ -92,32 +86,6 @@ class EnqueueOutcome(msgspec.Struct):
     def ok(self) -> bool:
         """Whether everything was sent."""
         return not (self.failed or self.bad or self.in_doubt)
-
-
-Render = Callable[[Notification], Rendered | None]
-"""Fills the notification's template in. Raises EnvelopeError (hongyan/submission/template_check.py)."""
-Check = Callable[[Notification, Rendered | None], None]
-"""Raises EnvelopeError for a notification that cannot be sent (hongyan/submission/receiver_check.py)."""
-
-
-def prepared(
-    fields: dict[str, Any],
-    now_ms: int,
-    render: Render | None = None,
-    check: Check | None = None,
-) -> Ready:
-    """Fills in missing v, id and created_at, and checks the rest. Keeps unknown fields. Raises
-    EnvelopeError."""
-    filled = {"v": envelope.VERSION, "id": new_id(), "created_at": now_ms, **fields}
-    try:
-        value = msgspec.json.encode(filled)
-    except (msgspec.MsgspecError, UnicodeEncodeError, TypeError) as exc:
-        raise EnvelopeError("not_json", "$", f"cannot be written as JSON: {exc}") from exc
-    notification = envelope.decode(value)
-    rendered = render(notification) if render is not None else None
-    if check is not None:
-        check(notification, rendered)
-    return Ready(notification, value)
 
 
 def read_lines(

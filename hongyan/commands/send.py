@@ -180,10 +180,10 @@ def _outcome(order: _Order, checks: list[Check]) -> EnqueueOutcome:
     """Sends the notifications of the file, or of the fields; only checks them for `--check`."""
     from hongyan.enqueue import EnqueueOutcome, NotificationSender
     from hongyan.submission.notification_file import checked_lines
-    from hongyan.submission.receiver_check import ReceiverCheck
-    from hongyan.submission.template_check import TemplateCheck
     from hongyan.template_source import templates_now
     from sending.accepted_trace import accepted_trace
+    from sending.receiver_check import ReceiverCheck
+    from sending.template_check import TemplateCheck
 
     settings = order.settings
     templates, outcome = templates_now(settings), EnqueueOutcome()
