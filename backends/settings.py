@@ -177,6 +177,17 @@ class ReceiptsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """`[receipts.accounts.NAME]`: keys that check the receipts of this account."""
 
 
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The HTTP gateway (docs/gateway.md)."""
+
+    listen: str = "127.0.0.1:9484"
+    timeout_s: Annotated[float, msgspec.Meta(ge=1, le=30)] = 10.0
+    """Time for Kafka's acknowledgement; then the answer is 503, and the client repeats."""
+    access_log: bool = True
+    """Whether each request is an event in the log: route, status, key and time."""
+    health_address: str = "127.0.0.1:9486"
+
+
 class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One recovery process (docs/recovery.md)."""
 
@@ -372,6 +383,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     resend: ResendSettings = ResendSettings()
     receipts: ReceiptsSettings = ReceiptsSettings()
     relay: RelaySettings = RelaySettings()
+    gateway: GatewaySettings = GatewaySettings()
     lookback: LookbackSettings = LookbackSettings()
     campaigns: CampaignSettings = CampaignSettings()
     console: ConsoleSettings = ConsoleSettings()

@@ -183,7 +183,7 @@ def _bare(servers: Servers, topic: str, rows: int) -> float:
     for key, value in records:
         while True:
             try:
-                headers = [("hongyan-id", key)]
+                headers: list[tuple[str, str | bytes | None]] = [("hongyan-id", key)]
                 producer.produce(topic, value, key, headers=headers, on_delivery=ended)
                 break
             except BufferError:

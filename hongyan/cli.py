@@ -26,7 +26,9 @@ from hongyan.commands import (
     demo,
     dev,
     doctor,
+    gateway,
     ids,
+    keys,
     lanes,
     lookback,
     lost,
@@ -86,6 +88,7 @@ _COMMANDS = (
     (status.status, status.HELP, "Processes, lanes, alerts, held lines."),
     (doctor.doctor, doctor.HELP, "Find what could lose messages."),
     (trace.trace, trace.HELP, "Show what became of a message."),
+    (gateway.gateway, gateway.HELP, "Take in notifications over HTTP."),
     (receipts.receipts, receipts.HELP, "Take in providers' receipts."),
     (relay.relay, relay.HELP, "Publish what waits in an outbox."),
     (recovery.recovery, recovery.HELP, "Send again, resolve, expire."),
@@ -110,6 +113,7 @@ app.add_typer(templates.app)
 app.add_typer(accounts.app)
 app.add_typer(dead.app)
 app.add_typer(alerts.app)
+app.add_typer(keys.app)
 app.add_typer(db.app)
 app.add_typer(bench.app)
 app.add_typer(config.app)

@@ -1,34 +1,36 @@
 """Produces notifications from the command line: checks each, then waits for Kafka's acknowledgement.
 
-Applications use a client of their own; this module serves people, tests and the demo.
+Applications use `hongyan_client`, whose publisher this module uses, too. It serves people, tests and the
+demo.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from backends.kafka import clients as kafka
-from backends.settings import KafkaSettings
-from message import envelope
-from message.delivery import Rendered
+from backends.kafka import config as kafka_config
+from backends.settings import KafkaSettings, SettingsError
+from hongyan_client.delivery_errors import TAKEN_BACK
+from hongyan_client.errors import BufferFull, SendFailed, WrongProperties
+from hongyan_client.publisher import Publisher
+from hongyan_client.records import Acknowledged, Record
 from message.envelope import EnvelopeError, Notification
-from message.ids import new_id
 from message.keys import delivery_key, normalise_receiver
+from sending.notification_check import Check as Check
+from sending.notification_check import Ready as Ready
+from sending.notification_check import Render as Render
+from sending.notification_check import prepared as prepared
 from tracing.masks import mask
 
-_FULL_WAIT_S: Final = 0.2
+DEADLINE_S: Final = 60.0
+"""Longest wait for room in the producer's buffer."""
 _decoder = msgspec.json.Decoder(dict[str, Any])
-
-
-class Ready(msgspec.Struct, frozen=True):
-    """A checked notification and the bytes to produce."""
-
-    notification: Notification
-    value: bytes
 
 
 class BadLine(msgspec.Struct, frozen=True):
@@ -86,32 +88,6 @@ class EnqueueOutcome(msgspec.Struct):
         return not (self.failed or self.bad or self.in_doubt)
 
 
-Render = Callable[[Notification], Rendered | None]
-"""Fills the notification's template in. Raises EnvelopeError (hongyan/submission/template_check.py)."""
-Check = Callable[[Notification, Rendered | None], None]
-"""Raises EnvelopeError for a notification that cannot be sent (hongyan/submission/receiver_check.py)."""
-
-
-def prepared(
-    fields: dict[str, Any],
-    now_ms: int,
-    render: Render | None = None,
-    check: Check | None = None,
-) -> Ready:
-    """Fills in missing v, id and created_at, and checks the rest. Keeps unknown fields. Raises
-    EnvelopeError."""
-    filled = {"v": envelope.VERSION, "id": new_id(), "created_at": now_ms, **fields}
-    try:
-        value = msgspec.json.encode(filled)
-    except (msgspec.MsgspecError, UnicodeEncodeError, TypeError) as exc:
-        raise EnvelopeError("not_json", "$", f"cannot be written as JSON: {exc}") from exc
-    notification = envelope.decode(value)
-    rendered = render(notification) if render is not None else None
-    if check is not None:
-        check(notification, rendered)
-    return Ready(notification, value)
-
-
 def read_lines(
     lines: Iterable[bytes],
     bad: list[BadLine],
@@ -149,83 +125,85 @@ def _fields(line: bytes) -> dict[str, Any]:
         raise EnvelopeError("not_json", "$", f"not JSON: {exc}") from exc
 
 
-OnAccepted = Callable[[Notification, kafka.Message], None]
-"""Gets an acknowledged notification and its record (sending/accepted_trace.py)."""
+OnAccepted = Callable[[Notification, Acknowledged], None]
+"""Gets an acknowledged notification and its place (sending/accepted_trace.py)."""
 
 
 class NotificationSender:
-    """Produces notifications and counts their outcomes. For one thread."""
+    """Publishes notifications and counts their outcomes. For one thread."""
 
     def __init__(
         self,
         settings: KafkaSettings,
         outcome: EnqueueOutcome,
         keep: float = 0,
-        on_accepted: OnAccepted = lambda _notification, _message: None,
+        on_accepted: OnAccepted = lambda _notification, _place: None,
+        deadline_s: float = DEADLINE_S,
     ) -> None:
         """Keeps the first `keep` notifications in the outcome. Calls `on_accepted` for each acknowledged
-        one. Raises KafkaUnavailable, SettingsError."""
+        one. `deadline_s`: longest wait for room in the buffer. Raises KafkaUnavailable, SettingsError."""
         self.outcome = outcome
         self._keep = keep
         self._on_accepted = on_accepted
-        self._prefix = settings.topic_prefix
-        self._producer = kafka.producer(settings, client_id="hongyan-send")
+        self._deadline_s = deadline_s
+        self._settings = settings
         self._topics = kafka.existing_topics(settings)
+        self._publisher = _opened(settings)
 
     def send(self, ready: Ready) -> None:
-        """Queues one; waits while the producer's buffer is full."""
+        """Queues one. Raises KafkaUnavailable where the buffer stays full until the deadline."""
         notification = ready.notification
-        topic = notification.lane.topic(self._prefix)
+        topic = notification.lane.topic(self._settings.topic_prefix)
         if self._topics is not None and topic not in self._topics:
             self._fail(notification.id, topic, "no such topic; run `hongyan topics apply`")
             return
-        while not self._produce(topic, ready):
-            self._producer.poll(_FULL_WAIT_S)
-        self._producer.poll(0)
+        headers = [("hongyan-id", notification.id.encode())]
+        record = Record(topic, notification.kafka_key.encode(), ready.value, headers)
+        try:
+            self._publisher.publish_to(record, partial(self._ended, notification), self._deadline_s)
+        except BufferFull as exc:
+            raise kafka.KafkaUnavailable(
+                f"Kafka at {self._settings.bootstrap} acknowledged nothing within "
+                f"{self._deadline_s:g} s, and the buffer is full; start it, then send the rest again "
+                "with the same ids"
+            ) from exc
 
     def finish(self, timeout_s: float) -> None:
-        """Waits for open acknowledgements, for at most `timeout_s` seconds."""
-        self.outcome.in_doubt = self._producer.flush(timeout_s)
+        """Waits for open acknowledgements, for at most `timeout_s` seconds. Those without one are in
+        doubt."""
+        self.outcome.in_doubt = self._publisher.close(timeout_s)
 
-    def _produce(self, topic: str, ready: Ready) -> bool:
-        notification = ready.notification
-        message_id = notification.id
-
-        def delivered(error: kafka.KafkaError | None, message: kafka.Message) -> None:
-            if error is not None:
-                self._fail(message_id, topic, error.str())
-            else:
-                self._note(notification, message)
-
-        try:
-            self._producer.produce(
-                topic,
-                key=notification.kafka_key.encode(),
-                value=ready.value,
-                headers=[("hongyan-id", message_id.encode())],
-                on_delivery=delivered,
-            )
-        except BufferError:
-            return False
-        except kafka.KafkaException as exc:
-            self._fail(message_id, topic, exc.args[0].str())
-        return True
-
-    def _note(self, notification: Notification, message: kafka.Message) -> None:
+    def _ended(self, notification: Notification, end: Acknowledged | SendFailed) -> None:
+        """Notes one end. Runs in the thread that polls; `finish` waits for all."""
+        if isinstance(end, SendFailed):
+            if end.code in TAKEN_BACK:
+                return  # `finish` counts it
+            topic = notification.lane.topic(self._settings.topic_prefix)
+            self._fail(notification.id, topic, str(end))
+            return
         outcome = self.outcome
         kept = len(outcome.notifications) < self._keep
         outcome.sent += 1
         outcome.last = EnqueuedNotification(
             notification.id,
-            message.topic() or "",
-            message.partition() or 0,
-            message.offset() or 0,
+            end.topic,
+            end.partition,
+            end.offset,
             notification.lane.name,
             _deliveries(notification) if kept else [],
         )
         if kept:
             outcome.notifications.append(outcome.last)
-        self._on_accepted(notification, message)
+        self._on_accepted(notification, end)
 
     def _fail(self, message_id: str, topic: str, cause: str) -> None:
         self.outcome.failed.append(Failed(message_id, topic, cause))
+
+
+def _opened(settings: KafkaSettings) -> Publisher:
+    """Returns the publisher. Raises SettingsError."""
+    kafka_config.check_client(settings.client)
+    try:
+        return Publisher(settings.bootstrap, client_id="hongyan-send", properties=settings.client)
+    except WrongProperties as exc:
+        raise SettingsError(f"kafka.client: {exc}") from exc

@@ -21,6 +21,8 @@ _NOT_YET: Final = frozenset(
     | {"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"}
 )
 """No such topic, or no right to write to it: a person can mend it."""
+TAKEN_BACK: Final = frozenset({"purge_queue", "purge_inflight"})
+"""Codes of records that `Publisher.close` or `take_back` ended."""
 _ADVICE: Final = {
     "MSG_SIZE_TOO_LARGE": "make the message smaller",
     "TOPIC_EXCEPTION": "correct the topic's name",

@@ -58,23 +58,26 @@ class AcceptedTrace:
 
     def sent(self, notification: Notification, message: Any) -> None:
         """Records an acknowledged notification. `message`: the record, from its delivery report."""
-        self._recorder.record(self._events(notification, message))
+        self.sent_to(notification, _place_of(message))
+
+    def sent_to(self, notification: Notification, place: AcceptedPlace) -> None:
+        """Records an acknowledged notification and its place."""
+        self._recorder.record(self._events(notification, place))
 
     def replayed(self, letter: ReplayedLetter, message: Any) -> None:
         """Records the replay of a dead letter; as one event without a delivery if it cannot be read."""
         detail = f"replay of the dead letter of {letter.origin}"
+        place = _place_of(message)
         try:
-            events = self._events(decode(letter.value or b""), message, detail)
+            events = self._events(decode(letter.value or b""), place, detail)
         except EnvelopeError:
             named = (dict(letter.headers).get(_ID) or b"").decode("ascii", "replace")[:64]
-            place = _place_of(message)
             events = [unreadable_event(place, self._worker, named, letter.lane, detail)]
         self._recorder.record(events)
 
     def _events(
-        self, notification: Notification, message: Any, detail: str | None = None
+        self, notification: Notification, place: AcceptedPlace, detail: str | None = None
     ) -> list[TraceEvent]:
-        place = _place_of(message)
         return accepted_events(notification, place, self._worker, self._hash_receiver, detail)
 
 

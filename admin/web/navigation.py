@@ -35,7 +35,9 @@ ENTRIES: Final = (
     Entry("templates", "/templates", "t"),
     Entry("accounts", "/accounts", "c"),
     Entry("archive", "/archive", "h"),
+    Entry("doctor", "/doctor", "m", Role.OPERATOR),
     Entry("people", "/people", "e", Role.ADMIN),
+    Entry("api_keys", "/keys", "k", Role.ADMIN),
     Entry("audit", "/audit", "u", Role.ADMIN),
 )
 """All of them; an entry without a page is not shown."""

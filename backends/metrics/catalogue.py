@@ -6,6 +6,7 @@ from typing import Final
 
 from backends.metrics import (
     campaigns_families,
+    gateway_families,
     lookback_families,
     receipts_families,
     recovery_families,
@@ -21,6 +22,7 @@ FAMILIES: Final = (
     *recovery_families.FAMILIES,
     *receipts_families.FAMILIES,
     *relay_families.FAMILIES,
+    *gateway_families.FAMILIES,
     *lookback_families.FAMILIES,
     *campaigns_families.FAMILIES,
 )

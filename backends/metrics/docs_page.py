@@ -20,7 +20,7 @@ Made from the code by `python -m backends.metrics.docs_page`; a change belongs i
 Each process shows its metrics at `/metrics`, in Prometheus' text format: a worker at
 `worker.health_address`, a recovery at `recovery.health_address`, receipts at `receipts.listen`, a
 look-back at `lookback.health_address`, campaigns at `campaigns.health_address`, a relay at
-`relay.health_address`. `HEAD` answers as `GET`, without a body.
+`relay.health_address`, a gateway at `gateway.health_address`. `HEAD` answers as `GET`, without a body.
 
 - A name that ends in `_total` is a counter: it starts at 0 with the process. Use `rate()` or `increase()`.
 - A histogram has the samples `_bucket`, `_sum` and `_count`. All processes use the same buckets.
@@ -38,6 +38,7 @@ _TITLES: Final = {
     ("worker",): "Worker",
     ("recovery",): "Recovery",
     ("receipts",): "Receipts",
+    ("gateway",): "Gateway",
     ("lookback",): "Look-back",
     ("campaigns",): "Campaigns",
     ("relay",): "Relay",

@@ -11,10 +11,11 @@ PREFIX: Final = "hongyan_"
 WORKER: Final = "worker"
 RECOVERY: Final = "recovery"
 RECEIPTS: Final = "receipts"
+GATEWAY: Final = "gateway"
 RELAY: Final = "relay"
 LOOKBACK: Final = "lookback"
 CAMPAIGNS: Final = "campaigns"
-PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, LOOKBACK, CAMPAIGNS, RELAY)
+PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, LOOKBACK, CAMPAIGNS, RELAY, GATEWAY)
 
 
 class MetricType(StrEnum):

@@ -46,6 +46,12 @@ SPREAD_HELP = explained(
     "hongyan bench spread",
     "hongyan bench spread --json --rounds 1",
 )
+GATEWAY_HELP = explained(
+    "Measure single POSTs to a gateway that waits for Kafka, beside the same gateway that answers without "
+    "producing, in one run on the local stack, as a ratio. Takes a minute. Exits 1 below 0.5.",
+    "hongyan bench gateway",
+    "hongyan bench gateway --json --rounds 5",
+)
 PACING_HELP = explained(
     "Send bursts to providers that only answer 'slower', on the local stack: 2,000 notices to one that "
     "refuses all for a minute and then takes 20 a second, and 200 mails to one that takes 2 a second. "
@@ -271,6 +277,16 @@ def spark(
         if not ratio["holds"]:
             complain(f"missed: {ratio['ratio']} is {ratio['median']}, wanted {ratio['wanted']}")
     _end(report, as_json=as_json)
+
+
+@app.command("gateway", help=GATEWAY_HELP, short_help="Notifications over HTTP.")
+def gateway(
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of each.")] = 3,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Seconds a round.")] = 5.0,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    bench, servers = _bench("gateway")
+    _end(bench.measure(servers, rounds=rounds, seconds=seconds, say=_say), as_json=as_json)
 
 
 @app.command("console", help=CONSOLE_HELP, short_help="The console over a large ledger.")

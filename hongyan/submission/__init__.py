@@ -1,2 +1,1 @@
-"""Parts of `hongyan send`, in order: notification_file, template_check, receiver_check, row_checks, then
-outcome_wait and output."""
+"""Parts of `hongyan send`, in order: notification_file, outcome_wait, output."""

@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "worker": ("worker",),
     "receipts": ("worker", "receipts"),
     "relay": ("worker",),
+    "gateway": ("worker", "producer"),
 }
 """Commands that are checked before they begin: they start processes, or fail late."""
 

@@ -29,6 +29,10 @@ _BY_INDEX: Final = text(
 process that is paused in the middle loses its connection, since its locks would keep rows from others."""
 
 
+_NOT_AWAITED: Final = text("SELECT set_config('synchronous_commit', 'off', true)")
+"""For marks of acknowledged rows: a crash of the server that undoes one has the row sent again."""
+
+
 class ClaimedRow(NamedTuple):
     """One row in the hands of a publisher."""
 
@@ -86,6 +90,8 @@ class OutboxStore:
         """Writes how the publication ended, with an alert for each parked row. Returns the number of rows
         that another publisher has taken meanwhile; nothing is written for them."""
         with self.transaction() as connection:
+            if self.is_postgres and not failed:
+                connection.execute(_NOT_AWAITED)
             written = self._mark_sent(connection, token, sent)
             written += sum(self._mark_failed(connection, token, one) for one in failed)
         return len(sent) + len(failed) - written
@@ -173,18 +179,8 @@ class OutboxStore:
 
 def _claimed(row: Row[Any], before_update: bool) -> ClaimedRow:
     """Returns the row as claimed; steps read it before their update counted the attempt."""
-    return ClaimedRow(
-        row.id,
-        row.message_id,
-        row.topic,
-        row.msg_key,
-        row.headers,
-        row.attempt + before_update,
-        row.max_attempts,
-        row.retry_base_ms,
-        row.retry_cap_ms,
-        row.payload,
-    )
+    claimed = ClaimedRow(*row[: len(ClaimedRow._fields)])
+    return claimed._replace(attempt=claimed.attempt + 1) if before_update else claimed
 
 
 def _by_id(row: ClaimedRow) -> int:

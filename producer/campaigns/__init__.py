@@ -5,6 +5,7 @@ crowd_file          the file: fingerprint, reading from a place on
 crowd_rows          rows of CSV and JSON lines
 row_ids             ids that follow from campaign, run and row
 notifications       from a row to a notification
+row_checks          checks of rows, as `hongyan send` checks
 schedule            due times: once, or cron, in a time zone
 checkpoint          the rows up to which everything is settled
 sending_pace        rate and hours
@@ -13,6 +14,7 @@ run_store           runs, checkpoints and bad rows
 repeated_receivers  receivers that a run has met before
 topic_tail          records of a run that a killed process left in Kafka
 run_lease           one process at a time sends a campaign
+row_publisher       publishes rows, and again those that Kafka did not take
 run_sender          sends one run
 run_opening         makes the parts of one run's sender
 runner              looks for due campaigns, and starts their runs

@@ -18,12 +18,12 @@ from producer.campaigns.contract import Campaign, CampaignOvertaken, CampaignRun
 from producer.campaigns.crowd_file import CrowdReader, CrowdWatch, KeepGoing, opened_crowd
 from producer.campaigns.notifications import RowBuilder, RowChecks
 from producer.campaigns.repeated_receivers import MetReceivers
+from producer.campaigns.row_publisher import RunTrouble
 from producer.campaigns.run_sender import (
     WINDOW,
     RunInput,
     RunSender,
     RunSurroundings,
-    RunTrouble,
 )
 from producer.campaigns.run_store import RunProgress
 from producer.campaigns.topic_tail import TopicTail

@@ -12,17 +12,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from enum import StrEnum
-from queue import Empty, SimpleQueue
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import structlog
 
-from hongyan_client.errors import BufferFull, SendFailed
-from hongyan_client.records import Acknowledged, Record
+from hongyan_client.records import Record
 from idempotency.ledger import LedgerError
-from message.envelope import EnvelopeError, Notification
+from message.envelope import EnvelopeError
 from producer.campaigns.checkpoint import Checkpoint, PendingRow, RowEnd
 from producer.campaigns.contract import (
     BadRow,
@@ -34,6 +31,13 @@ from producer.campaigns.crowd_file import CrowdReader, CrowdWatch
 from producer.campaigns.crowd_rows import CrowdRow
 from producer.campaigns.notifications import DETAIL_AT_MOST, RowBuilder
 from producer.campaigns.repeated_receivers import MetReceivers
+from producer.campaigns.row_publisher import (
+    OnRowAccepted,
+    PublishesRecords,
+    RowPublisher,
+    RunTrouble,
+    SentRow,
+)
 from producer.campaigns.run_lease import RunLease
 from producer.campaigns.run_store import CampaignRuns, RunProgress
 from producer.campaigns.sending_pace import SendingPace, is_open
@@ -50,18 +54,8 @@ LOOK_S: Final = 1.0
 JUDGED_ROWS: Final = 100
 """Rows before which no share of bad ones is judged."""
 DRAIN_S: Final = 20.0
-_ROOM_S: Final = 1.0
-AGAIN_S: Final = 1.0
 _WAIT_S: Final = 0.05
 _ID: Final = "hongyan-id"
-
-
-class PublishesRecords(Protocol):
-    """What a sender needs of `hongyan_client.publisher.Publisher`."""
-
-    def publish(self, record: Record, deadline_s: float) -> Future[Acknowledged]:
-        """See `Publisher.publish`."""
-        ...
 
 
 class RunEnd(StrEnum):
@@ -70,21 +64,6 @@ class RunEnd(StrEnum):
     DONE = "done"
     STOPPED = "stopped"
     """Another process, or this one later, goes on from the checkpoint."""
-
-
-class RunTrouble(Exception):
-    """The run must wait for a person; the text is the campaign's note."""
-
-
-class SentRow(NamedTuple):
-    """A row that is being published."""
-
-    row: PendingRow
-    notification: Notification
-    record: Record
-
-
-OnRowAccepted = Callable[[Notification, Acknowledged], None]
 
 
 class RunSurroundings(NamedTuple):
@@ -119,7 +98,7 @@ class RunInput(NamedTuple):
 
 
 class RunSender:
-    """For one thread. The publisher's thread only puts its answers into `_answers`."""
+    """For one thread. The publisher's thread only queues its answers (row_publisher.py)."""
 
     def __init__(self, given: RunInput, around: RunSurroundings) -> None:
         self._in = given
@@ -127,9 +106,9 @@ class RunSender:
         self._run = given.run
         self._checkpoint = Checkpoint(given.run.reached, given.run.positions)
         self._pace = SendingPace(given.campaign.limits.rate_per_s, around.monotonic())
-        self._answers: SimpleQueue[tuple[SentRow, Future[Acknowledged]]] = SimpleQueue()
-        self._again: deque[SentRow] = deque()
-        self._again_at = float("-inf")
+        self._records = RowPublisher(
+            around.publisher, around.accepted, around.monotonic, given.run.id
+        )
         self._bad: deque[BadRow] = deque()  # of rows after the written checkpoint
         self._bad_seen = given.run.bad
         self._rows_seen = given.run.done
@@ -137,7 +116,6 @@ class RunSender:
         self._written_at = around.monotonic()
         self._look_at = float("-inf")
         self._open_hours = True
-        self._refused = ""
         self.last_turn = around.monotonic()
         """Monotonic time of the last turn; other threads read it."""
 
@@ -147,9 +125,9 @@ class RunSender:
         try:
             while self._goes_on():
                 self.last_turn = self._around.monotonic()
-                self._publish_again()
+                self._records.publish_again()
                 taken = self._take_rows()
-                self._collect(0.0 if taken else _WAIT_S)
+                self._records.collect(0.0 if taken else _WAIT_S)
                 self._write_if_due()
                 if self._over and not len(self._checkpoint):
                     break
@@ -164,7 +142,7 @@ class RunSender:
         taken_up = self._checkpoint.reached.done - self._run.done + len(self._checkpoint)
         room = WINDOW - taken_up
         most = min(room, BLOCK, self._pace.allowed(self._around.monotonic()))
-        if most <= 0 or self._over or self._again or not self._open_hours:
+        if most <= 0 or self._over or self._records.again or not self._open_hours:
             return 0
         rows = self._in.reader.take(most)
         self._in.watch.check()
@@ -197,7 +175,7 @@ class RunSender:
             headers = ((_ID, notification.id.encode()),)
             key = notification.kafka_key.encode()
             record = Record(self._in.topic, key, made.value, headers)
-            self._publish(SentRow(pending, notification, record))
+            self._records.publish(SentRow(pending, notification, record))
 
     def _refuse(self, row: PendingRow, line: int, code: str, detail: str) -> None:
         row.end = RowEnd.BAD
@@ -213,53 +191,6 @@ class RunSender:
                 f"{bad:,} of {rows:,} rows are bad ({bad / rows:.0%}): see its bad rows, then resume it or"
                 " cancel it"
             )
-
-    # ---- records -----------------------------------------------------------------------------
-
-    def _publish(self, sent: SentRow) -> None:
-        try:
-            future = self._around.publisher.publish(sent.record, _ROOM_S)
-        except BufferFull:
-            self._again.append(sent)
-            return
-        future.add_done_callback(lambda ended: self._answers.put((sent, ended)))
-
-    def _publish_again(self) -> None:
-        if not self._again or self._around.monotonic() < self._again_at:
-            return
-        rows, self._again = self._again, deque()
-        for sent in rows:
-            if self._again:  # the buffer is full
-                self._again.append(sent)
-            else:
-                self._publish(sent)
-
-    def _collect(self, wait_s: float) -> None:
-        """Takes the answers that came; waits for the first one."""
-        try:
-            answer = self._answers.get(timeout=wait_s) if wait_s else self._answers.get_nowait()
-            while True:
-                self._answered(*answer)
-                answer = self._answers.get_nowait()
-        except Empty:
-            pass
-        if self._refused:
-            raise RunTrouble(self._refused)
-
-    def _answered(self, sent: SentRow, ended: Future[Acknowledged]) -> None:
-        error = ended.exception()
-        if error is None:
-            place = ended.result()
-            sent.row.record = place.partition, place.offset
-            sent.row.end = RowEnd.SENT
-            self._around.accepted(sent.notification, place)
-            return
-        if isinstance(error, SendFailed) and not error.repeatable:
-            self._refused = f"Kafka takes none of its rows: {error}"
-        if not self._again:
-            log.warning("campaign_row_not_taken", run=self._run.id, cause=str(error))
-        self._again.append(sent)
-        self._again_at = self._around.monotonic() + AGAIN_S
 
     # ---- checkpoint --------------------------------------------------------------------------
 
@@ -296,7 +227,7 @@ class RunSender:
         self._checkpoint.advance()
         while self._under_way() and self._around.monotonic() < until and self._around.lease.holds():
             try:
-                self._collect(_WAIT_S)
+                self._records.collect(_WAIT_S)
             except RunTrouble:
                 break
             self._checkpoint.advance()
@@ -306,7 +237,7 @@ class RunSender:
 
     def _under_way(self) -> bool:
         """Returns whether a record has no answer yet. Rows that wait for another try had one."""
-        return self._checkpoint.unsettled > len(self._again)
+        return self._checkpoint.unsettled > self._records.again
 
     def _complete(self) -> bool:
         return not len(self._checkpoint) and self._run.done == self._checkpoint.reached.done

@@ -25,15 +25,13 @@ from producer.campaigns.contract import (
     CampaignState,
 )
 from producer.campaigns.crowd_file import CrowdUnusable
+from producer.campaigns.row_publisher import OnRowAccepted, PublishesRecords, RunTrouble
 from producer.campaigns.run_lease import DutyStore, RunLease
 from producer.campaigns.run_opening import OpeningStopped, RunOpening
 from producer.campaigns.run_sender import (
     DRAIN_S,
-    OnRowAccepted,
-    PublishesRecords,
     RunEnd,
     RunSurroundings,
-    RunTrouble,
 )
 from producer.campaigns.run_store import CampaignRuns
 from producer.campaigns.schedule import next_due

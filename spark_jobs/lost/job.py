@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,7 @@ from spark_jobs.config import JdbcLogin, JobConfig
 from spark_jobs.lost import causes, holes, places
 from spark_jobs.lost.candidates import union_of, write
 from spark_jobs.lost.claimed import KEY
+from spark_jobs.lost.day_filters import DayFilters
 from spark_jobs.lost.evidence import LossEvidence
 from spark_jobs.lost.frames import kept
 from spark_jobs.lost.ledger import LedgerReader, ledger_errors
@@ -31,6 +33,8 @@ GRACE_MS: Final = 120_000
 """Time for which an open row may be overdue: the alert `overdue` waits as long by default."""
 PATIENCE_S: Final = 30.0
 """Longest wait for a replica."""
+FILTERS: Final = "key_filters"
+"""Folder of the filters of archived days, in a warehouse on this machine."""
 OWNED: Final = ("day", *places.PLACE, "offset")
 _KEYED: Final = (LossCause.PASSED, LossCause.REMOVED, LossCause.HOLE, LossCause.FORGOTTEN)
 _DAY_MS: Final = 86_400_000
@@ -54,7 +58,8 @@ def run(
 
     `on_owned` is given the records (columns OWNED) whose deliveries the ledger has: their bodies may go.
     """
-    ledger = LedgerReader(spark, config.ledger, config.connections, archive)
+    filters = DayFilters(Path(warehouse.root) / FILTERS) if "://" not in warehouse.root else None
+    ledger = LedgerReader(spark, config.ledger, config.connections, archive, filters)
     evidence = LossEvidence(warehouse, ledger, positions, terms, scope, config.topic_prefix)
     job = _Judgement(warehouse, ledger, positions, terms, scope, evidence)
     try:
@@ -172,6 +177,7 @@ class _Judgement:
             undecided=self._evidence.undecided,
             asked=self._asked,
             ledger_rows=self._ledger.rows_read,
+            spared=self._ledger.spared,
             lag_ms=lag_ms,
             oldest_day=self._evidence.oldest.isoformat() if self._evidence.oldest else None,
             hours_from=self._scope.hours_from,

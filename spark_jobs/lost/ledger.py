@@ -23,6 +23,7 @@ from pyspark.sql import functions as f
 from spark_jobs.config import JdbcLogin
 from spark_jobs.errors import SparkTrouble
 from spark_jobs.lost import statements as sql
+from spark_jobs.lost.day_filters import ArchivedDay, DayFilters
 from spark_jobs.lost.frames import Kept, empty, kept
 from spark_jobs.warehouse import cause_of
 
@@ -33,6 +34,10 @@ MESSAGES_PER_QUESTION: Final = 1_000
 MOST_KEYS: Final = 1_000_000
 """With more keys to ask about, whole ranges of the newest days are read instead."""
 RANGES: Final = 256
+WORTH_A_FILTER: Final = 10_000
+"""With fewer keys, the archive's indexes are asked directly."""
+MOST_FILTERED: Final = 20_000_000
+"""A larger day has no filter: its keys would take this process too long to read."""
 _HEX: Final = "0123456789abcdef"
 _AFTER_HEX: Final = "g"
 _FETCH: Final = "10000"
@@ -56,10 +61,18 @@ class LedgerReader:
     """Answers are kept by Spark until `release`. Every method may raise LedgerAway."""
 
     def __init__(
-        self, spark: SparkSession, login: JdbcLogin, connections: int, archive: str = ""
+        self,
+        spark: SparkSession,
+        login: JdbcLogin,
+        connections: int,
+        archive: str = "",
+        filters: DayFilters | None = None,
     ) -> None:
-        """`archive`: the folder of SQLite's archive files."""
+        """`archive`: the folder of SQLite's archive files. `filters`: of PostgreSQL's archived days."""
         self.rows_read = 0
+        self.spared = 0
+        """Look-ups of a key in an archived day that a filter made needless."""
+        self._filters = filters
         self._spark = spark
         self._login = login
         self._connections = connections
@@ -158,11 +171,53 @@ class LedgerReader:
             return self._empty()
         if not self.is_postgres:
             return self._in_files(keys, since)
-        tables = [row[0] for row in self._answer(sql.ARCHIVED, "name STRING").collect()]
-        wanted = [name for name in tables if _left_since(name, since)]
-        if not wanted:
+        tables = self._answer(sql.ARCHIVED, "name STRING, identity STRING").collect()
+        every = [ArchivedDay(*row) for row in tables if _ARCHIVED.fullmatch(row[0])]
+        wanted = [day for day in every if _left_since(day.name, since)]
+        admitted = self._admitted(every, wanted, keys, asked)
+        rest = [day.name for day in wanted if day not in admitted]
+        some = sorted(set().union(*admitted.values()))
+        few = self._spark.createDataFrame([(key,) for key in some], "delivery_key STRING")
+        found = self._in_tables(rest, keys, asked)
+        admitting = [day.name for day, names in admitted.items() if names]
+        return found.unionByName(self._in_tables(admitting, few, len(some)))
+
+    def _in_tables(self, names: list[str], keys: DataFrame, asked: int) -> DataFrame:
+        if not names:
             return self._empty()
-        return self._answer(sql.in_archive(wanted), ROWS, _questions(keys, asked), keyed=True)
+        return self._answer(sql.in_archive(names), ROWS, _questions(keys, asked), keyed=True)
+
+    def _admitted(
+        self,
+        every: Sequence[ArchivedDay],
+        wanted: Sequence[ArchivedDay],
+        keys: DataFrame,
+        asked: int,
+    ) -> dict[ArchivedDay, set[str]]:
+        """Returns, for each wanted day with a filter, the keys that may be of it. Makes one filter that is
+        missing, the newest day's, in each run."""
+        if self._filters is None or asked < WORTH_A_FILTER:
+            return {}
+        names = [row[0] for row in keys.collect()]
+        self._filters.drop_others(every)
+        whole = sorted((day for day in wanted if day.identity), reverse=True)
+        admitted = self._filters.admitted(whole, names)
+        missing = next((day for day in whole if day not in admitted), None)
+        if missing is not None and self._make_filter(missing):
+            admitted |= self._filters.admitted([missing], names)
+        self.spared += sum(asked - len(some) for some in admitted.values())
+        return admitted
+
+    def _make_filter(self, day: ArchivedDay) -> bool:
+        assert self._filters is not None
+        with ledger_errors():
+            counted = self._read(sql.count_in_archive(day.name), "rows BIGINT", None)
+            count = int(counted.collect()[0][0])
+            if count > MOST_FILTERED:
+                return False
+            ranges = [_between(digit) for digit in _HEX]
+            keys = self._read(sql.keys_in_archive(day.name), "delivery_key STRING", ranges)
+            return self._filters.build(day, (row[0] for row in keys.toLocalIterator()), count)
 
     def _in_files(self, keys: DataFrame, since: date | None) -> DataFrame:
         folder = Path(self._archive)
@@ -188,20 +243,26 @@ class LedgerReader:
         for each other without end, in the driver's native code (its version 3.51.1)."""
         if predicates == []:
             return self._empty(schema)
+        with ledger_errors():
+            frame = self._read(statement, schema, predicates, keyed=keyed)
+            answer = kept(frame.coalesce(self._connections if self.is_postgres else 1))
+        self.rows_read += answer.rows
+        self._kept.append(answer.frame)
+        return answer.frame
+
+    def _read(
+        self, statement: str, schema: str, predicates: list[str] | None, *, keyed: bool = False
+    ) -> DataFrame:
+        """Returns the rows as Spark will read them: one question for each predicate."""
         properties = {"driver": self._login.driver, "fetchsize": _FETCH, "customSchema": schema}
         if self._login.user:
             properties |= {"user": self._login.user, "password": self._login.password}
         if self.is_postgres:
             properties["sessionInitStatement"] = sql.KEYED_SESSION if keyed else sql.SESSION
         table = f"({statement}) AS asked"
-        with ledger_errors():
-            frame = self._spark.read.jdbc(
-                self._login.url, table, predicates=predicates or ["1 = 1"], properties=properties
-            )
-            answer = kept(frame.coalesce(self._connections if self.is_postgres else 1))
-        self.rows_read += answer.rows
-        self._kept.append(answer.frame)
-        return answer.frame
+        return self._spark.read.jdbc(
+            self._login.url, table, predicates=predicates or ["1 = 1"], properties=properties
+        )
 
     def _keep(self, frame: DataFrame) -> Kept:
         found = kept(frame)

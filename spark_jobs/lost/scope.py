@@ -46,6 +46,8 @@ class LossFigures:
     looked: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By cause, the lanes about which the run knows everything."""
     milliseconds: Mapping[str, int] = field(default_factory=dict)
+    spared: int = 0
+    """Look-ups in archived days that a filter made needless."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -26,8 +26,11 @@ ROWS: Final = "SELECT delivery_key, state FROM deliveries"
 MESSAGES: Final = "SELECT message_id, delivery_key FROM deliveries"
 RECALLS: Final = "SELECT kind, name, made_at FROM recalls"
 ARCHIVED: Final = """
-SELECT relname::text AS name FROM pg_class
- WHERE relnamespace = to_regnamespace('archive') AND relkind = 'r'"""
+SELECT relname::text AS name,
+       CASE WHEN obj_description(oid, 'pg_class') = 'names removed' THEN oid::text ELSE '' END
+       AS identity
+  FROM pg_class WHERE relnamespace = to_regnamespace('archive') AND relkind = 'r'"""
+"""`identity` is empty until the day is whole in the archive (idempotency/archive/postgres.py)."""
 GIVEN_BACK_ROWS: Final = """
 delivery_key STRING, lane STRING, message_id STRING, biz_id STRING, origin STRING, topic STRING,
 partition INT, offset BIGINT, expires_at BIGINT"""
@@ -113,6 +116,16 @@ def in_archive(tables: Sequence[str]) -> str:
         for name in tables
     )
     return " UNION ALL ".join(selects)
+
+
+def count_in_archive(table: str) -> str:
+    """Returns the statement for the number of rows in one of these tables."""
+    return f"SELECT count(*) AS rows FROM archive.{table}"  # noqa: S608 - `_ARCHIVED`
+
+
+def keys_in_archive(table: str) -> str:
+    """Returns the statement for all keys in one of these tables."""
+    return f"SELECT delivery_key FROM archive.{table}"  # noqa: S608 - `_ARCHIVED`
 
 
 def findings(most: int) -> str:

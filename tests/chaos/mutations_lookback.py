@@ -133,10 +133,10 @@ LOOKBACK: tuple[Mutation, ...] = (
         (_LOOPS + "test_rocketmq_a_check_that_fails_does_not_stop_the_queue" + _LITE,),
     ),
     Mutation(
-        "a commit that comes while a check runs takes the lease away",
-        "lookback.decisions:_decided",
-        "        lease_token=0,\n",
-        "",
+        "a commit that comes while a check runs wins",
+        "lookback.decisions:take_reply",
+        "    if row.state is not _S.CHECKING or row.lease_token != token:\n",
+        "    if row.state is _S.CHECKING and row.lease_token != token:\n",
         (_STORE + "test_rocketmq_a_commit_that_comes_while_a_check_runs_wins" + _LITE,),
     ),
     Mutation(

@@ -1,6 +1,7 @@
 """Processes of `hongyan lookback` killed at random moments: no committed message is missing."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,7 @@ def test_killed_at_random_moments_nothing_committed_is_missing(business: Busines
         with business.running(), business.running():
             business.send(*records[part::3])
             arrived = len({message.key() for message in business.arrived()})
-            await_(
-                lambda arrived=arrived: len({m.key() for m in business.arrived()}) > arrived,
-                what="some more messages",
-            )
+            await_(partial(_more_than, business, arrived), what="some more messages")
     with business.running():
         await_(lambda: {m.key() for m in business.arrived()} == wanted, what="all committed ones")
         await_(
@@ -47,3 +45,7 @@ def test_killed_at_random_moments_nothing_committed_is_missing(business: Busines
             what="the rolled-back ones",
         )
     assert {message.key() for message in business.arrived()} == wanted
+
+
+def _more_than(business: Business, arrived: int) -> bool:
+    return len({message.key() for message in business.arrived()}) > arrived

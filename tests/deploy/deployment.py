@@ -141,7 +141,7 @@ class Deployment:
         self._isolation = dict.fromkeys(names, topic_prefix)
         self._held = ExitStack()
         self._reserved = {
-            name: self._reserve() for name in ("simulator", "mail", "receipts", "pages")
+            name: self._reserve() for name in ("simulator", "mail", "receipts", "pages", "clients")
         }
         self.processes: list[DeployedProcess] = []
 
@@ -173,7 +173,7 @@ class Deployment:
         self._held.close()
 
     def _here(self, root: Path, port: int) -> dict[str, str]:
-        simulator, mail, receipts, console = self._reserved.values()
+        simulator, mail, receipts, console, clients = self._reserved.values()
         return {
             **self._servers,
             "simulator:8899": f"127.0.0.1:{simulator}",
@@ -185,6 +185,7 @@ class Deployment:
             f"0.0.0.0:{HEALTH_PORT}": f"127.0.0.1:{port}",
             f"127.0.0.1:{HEALTH_PORT}": f"127.0.0.1:{port}",
             "0.0.0.0:9480": f"127.0.0.1:{console}",
+            "0.0.0.0:9484": f"127.0.0.1:{clients}",
             "127.0.0.1:9466": f"127.0.0.1:{port}",
             "127.0.0.1:9470": f"127.0.0.1:{port}",
             "127.0.0.1:9481": f"127.0.0.1:{port}",

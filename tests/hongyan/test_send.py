@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from backends.kafka import clients
+from backends.kafka.embedded import EmbeddedKafka
 from backends.settings import KafkaSettings
-from hongyan.enqueue import BadLine, read_lines
+from hongyan.enqueue import BadLine, EnqueueOutcome, NotificationSender, read_lines
 from message.envelope import decode
 from message.keys import delivery_key
 from tests.hongyan.conftest import Run
+from tests.hongyan_client.looking import paused
 
 GOOD = {"channel": "sms", "kind": "notice", "receivers": ["+8613800000001"], "content": {"t": 1}}
 ROOT = Path(__file__).parents[2]
@@ -245,3 +247,20 @@ def test_the_ids_of_a_send_are_printed_with_the_delivery_keys(hongyan: Run, kafk
     assert lines[1:] == [f"  → to***-1  {keys[0]}", f"  → to***-2  {keys[1]}"]
     told = hongyan(*flags, "--content", "{}", "--json").json
     assert [one["delivery_key"] for one in told["notifications"][0]["deliveries"]] == keys
+
+
+def test_a_broker_that_goes_away_is_told_within_a_deadline() -> None:
+    outcome = EnqueueOutcome()
+    lines = [json.dumps({**GOOD, "id": f"m-{number}"}).encode() for number in range(20_001)]
+    with EmbeddedKafka() as cluster:
+        settings = KafkaSettings(bootstrap=cluster.bootstrap)
+        sender = NotificationSender(settings, outcome, deadline_s=0.3)
+        with paused(cluster):
+            *some, last = read_lines(lines, [])
+            for one in some:
+                sender.send(one)
+            with pytest.raises(clients.KafkaUnavailable, match=r"within 0\.3 s, and the buffer is"):
+                sender.send(last)
+            sender.finish(0.1)
+    assert (outcome.sent, outcome.in_doubt, outcome.failed) == (0, 20_000, [])
+    assert not outcome.ok

@@ -56,7 +56,7 @@ class Ground:
         producer.produce(self.topic, value, key)
         assert producer.flush(PATIENCE_S) == 0
 
-    def read(self, count: int, handle: Callable[[str], None] = str, **changes: Any) -> list[str]:
+    def read(self, count: int, handle: Callable[[str], object] = str, **changes: Any) -> list[str]:
         """Ids of the first `count` events, each handed to `handle`; then the reader ends in order."""
         found: list[str] = []
         stop = threading.Event()

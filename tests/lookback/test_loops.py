@@ -315,7 +315,7 @@ def test_a_process_held_up_past_half_its_lease_sends_nothing(ground: Ground) -> 
         now[0] += LEASE / 1_000
         return rows
 
-    ground.store.claim_forwards = slow  # type: ignore[method-assign]
+    ground.store.claim_forwards = slow  # type: ignore[method-assign,assignment]
     forwarder.run_once()
     assert producer.sent == []
     forwarder.run_once()

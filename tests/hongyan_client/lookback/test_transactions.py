@@ -15,7 +15,7 @@ from hongyan_client.lookback.transactions import LookBack
 from hongyan_client.publisher import Publisher
 from hongyan_client.records import Acknowledged, Record
 from message.lookback import CommitRecord, PrepareRecord, RollbackRecord, decode
-from tests.hongyan_client.test_publisher import contents
+from tests.hongyan_client.looking import contents
 
 A_RECORD = Record("hongyan.dispatch.sms.notice", b"order-1", b"{}", [("hongyan-id", b"7")])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backends.kafka.embedded import EmbeddedKafka
-from producer.campaigns import run_sender, runner
+from producer.campaigns import row_publisher, run_sender, runner
 from tests.producer.campaigns.crowds import CampaignDesk
 
 
@@ -25,7 +25,7 @@ def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks of this process come often."""
     monkeypatch.setattr(runner, "LOOK_S", 0.1)
     monkeypatch.setattr(run_sender, "LOOK_S", 0.1)
-    monkeypatch.setattr(run_sender, "AGAIN_S", 0.1)
+    monkeypatch.setattr(row_publisher, "AGAIN_S", 0.1)
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, Message
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from sqlalchemy import Connection, text
 
 from tests.hongyan_client.outbox.places import OutboxPlace
@@ -93,13 +94,18 @@ def read_ids(bootstrap: str, topic: str, enough: int) -> list[str]:
         while len(found) < enough and time.monotonic() < deadline:
             record = reader.poll(0.2)
             if record is not None and record.error() is None:
-                headers = dict(record.headers() or [])
-                found.append(str(headers["hongyan-id"], "ascii"))
+                found.append(_id_of(record))
         while (more := reader.poll(0.5)) is not None:
-            found.append(str(dict(more.headers() or [])["hongyan-id"], "ascii"))
+            found.append(_id_of(more))
     finally:
         reader.close()
     return found
+
+
+def _id_of(record: Message) -> str:
+    found = dict(record.headers() or [])["hongyan-id"]
+    assert isinstance(found, bytes)
+    return found.decode()
 
 
 @contextmanager

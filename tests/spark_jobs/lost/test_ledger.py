@@ -6,6 +6,7 @@ import gzip
 import json
 import time
 from datetime import UTC, date, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,45 @@ def test_archived_days_count(spark: SparkSession, postgres: LedgerRows) -> None:
     assert found == {KEYS[1]: "ARCHIVED", KEYS[2]: "ARCHIVED"}
     since = states(reader(spark, postgres).rows(asked, date(2026, 2, 1)))
     assert since == {KEYS[2]: "ARCHIVED"}, "a day before the records is not looked into"
+
+
+def test_a_false_positive_of_a_days_filter_never_becomes_a_row(
+    spark: SparkSession, postgres: LedgerRows, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A filter that admits every key: those that the archive has not stay without a row, so they are found
+    lost. A good one spares questions and hides no row."""
+    from spark_jobs.lost import day_filters, ledger
+
+    monkeypatch.setattr(ledger, "WORTH_A_FILTER", 1)
+    archived(postgres, "20260101", 1)
+    archived(postgres, "20260102", 2)
+    archived(postgres, "20260103", 3, whole=False)
+    absent = [sha256(b"%d" % number).hexdigest()[:32] for number in range(46)]
+    asked = keys(spark, *KEYS[1:4], *absent)
+    filters, spared = day_filters.DayFilters(tmp_path), []
+    for hashes in (lambda _key: 0, day_filters._hash):
+        monkeypatch.setattr(day_filters, "_hash", hashes)
+        one = ledger.LedgerReader(spark, postgres.login, 2, filters=filters)
+        assert states(one.rows(asked, None)) == dict.fromkeys(KEYS[1:4], "ARCHIVED")
+        spared.append(one.spared)
+        one.release()
+        (made,) = tmp_path.iterdir()
+        assert made.stem == "deliveries_20260102", "the newest day that is whole in the archive"
+        made.unlink()
+    assert spared[0] == 0, "every stranger is admitted, and none is found"
+    assert spared[1] >= 45, "hardly any is"
+
+
+def archived(rows: LedgerRows, day: str, number: int, *, whole: bool = True) -> None:
+    """A day of one row, as the archive leaves it."""
+    rows.run("CREATE SCHEMA IF NOT EXISTS archive")
+    rows.run(f"CREATE TABLE archive.deliveries_{day} (LIKE deliveries INCLUDING ALL)")
+    delivery(rows, number)
+    rows.run(f"INSERT INTO archive.deliveries_{day} SELECT * FROM deliveries")
+    rows.run("DELETE FROM deliveries")
+    rows.run("DELETE FROM delivery_keys")
+    if whole:
+        rows.run(f"COMMENT ON TABLE archive.deliveries_{day} IS 'names removed'")
 
 
 def test_archived_files_count(spark: SparkSession, sqlite_database: str, tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from hongyan.submission.template_check import TemplateCheck
 from message.envelope import EnvelopeError, Notification, Template
 from policy.templates.loading import load
 from policy.templates.templates import Templates
+from sending.template_check import TemplateCheck
 from tests.harness.notifications import notification
 
-EXAMPLES = Path(__file__).parents[3] / "examples" / "templates.toml"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "templates.toml"
 
 
 def named(name: str, lane: str = "sms.notice", **params: object) -> Notification:

@@ -9,10 +9,10 @@ from msgspec.structs import fields, replace
 
 from channels.registry import PROVIDERS, account_without_secrets, load_accounts
 from channels.secret import Secret
-from hongyan.submission.receiver_check import ReceiverCheck
 from message.delivery import Rendered, deliveries_of
 from message.envelope import EnvelopeError, Notification, Template, encode
 from sending.adapter_refusals import refusal_of
+from sending.receiver_check import ReceiverCheck
 from tests.conformance.samples import WITHOUT, sample
 from tests.harness.notifications import notification
 

@@ -1,0 +1,128 @@
+"""Runs a request once for each Idempotency-Key: repeats get the first answer.
+
+same key, other body            422       same key, still at work       409 with Retry-After
+same key, answered before       the first answer, with `Idempotent-Replayed: true`
+answered with 503, or killed    the repeat tries again, with the same ids
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import structlog
+
+from idempotency.ledger import LedgerError
+from producer.gateway.api_keys import ApiKey
+from producer.gateway.problems import GatewayProblem
+from producer.gateway.request_store import (
+    Answered,
+    ClaimedRequest,
+    InProgress,
+    OtherBody,
+    RequestStore,
+)
+
+log = structlog.get_logger(__name__)
+_NAME: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_UNAVAILABLE: Final = 503
+
+
+class RequestIds(NamedTuple):
+    """The source of ids and times of one request's notifications."""
+
+    created_at: int
+    message_id: Callable[[int], str]
+    """Index to id; "" for a new one."""
+
+
+class RequestResult(NamedTuple):
+    """The answer to a request that was carried out."""
+
+    status: int
+    body: dict[str, Any]
+    message_id: str = ""
+    final: bool = True
+    """Whether a repeat gets this answer; else it tries again."""
+
+
+class SentAnswer(NamedTuple):
+    """The bytes of an answer."""
+
+    status: int
+    body: bytes
+    replayed: bool = False
+
+
+Work = Callable[[RequestIds], Awaitable[RequestResult]]
+
+
+class OncePerKey:
+    """Belongs to the event loop's thread; its statements run in others."""
+
+    def __init__(self, store: RequestStore, now_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._now_ms = now_ms
+
+    async def run(
+        self, key: ApiKey, name: str | None, path: str, body: bytes, work: Work
+    ) -> SentAnswer:
+        """Returns the answer of `work`, or the first one. `name`: the Idempotency-Key; None without one.
+        Raises GatewayProblem, LedgerError."""
+        if name is None:
+            return _encoded(await work(RequestIds(self._now_ms(), lambda _index: "")))
+        begun = await self._begun(key, name, path, body)
+        if isinstance(begun, Answered):
+            return SentAnswer(begun.status, begun.answer.encode(), replayed=True)
+        return await self._worked(begun, work)
+
+    async def _begun(
+        self, key: ApiKey, name: str, path: str, body: bytes
+    ) -> ClaimedRequest | Answered:
+        if not _NAME.fullmatch(name):
+            detail = "Idempotency-Key has 1 to 255 printable ASCII characters without blanks"
+            raise GatewayProblem(400, "bad_idempotency_key", detail)
+        hashed = hashlib.sha256(name.encode()).hexdigest()
+        digest = hashlib.sha256(path.encode() + b"\n" + body).hexdigest()
+        begun = await asyncio.to_thread(self._store.begin, key.id, hashed, digest)
+        if isinstance(begun, OtherBody):
+            detail = "this Idempotency-Key was used with another body: use a new one"
+            raise GatewayProblem(422, "idempotency_mismatch", detail)
+        if isinstance(begun, InProgress):
+            detail = "a request with this Idempotency-Key is at work: repeat it later"
+            raise GatewayProblem(409, "in_progress", detail, retry_after_s=begun.wait_s)
+        return begun
+
+    async def _worked(self, claimed: ClaimedRequest, work: Work) -> SentAnswer:
+        try:
+            result = await work(RequestIds(claimed.made_at, claimed.message_id))
+        except GatewayProblem as exc:
+            untried = claimed.first and exc.status != _UNAVAILABLE
+            await self._noted(self._store.forget if untried else self._store.release, claimed)
+            raise
+        except BaseException:  # a fault, or the client has gone: a record may be in Kafka
+            await asyncio.shield(self._noted(self._store.release, claimed))
+            raise
+        answer = _encoded(result)
+        if result.final:
+            said = answer.body.decode()
+            await self._noted(self._store.finish, claimed, answer.status, said, result.message_id)
+        else:
+            await self._noted(self._store.release, claimed)
+        return answer
+
+    async def _noted(self, write: Callable[..., object], *arguments: object) -> None:
+        """Writes to the store. Without an answer of the database the lease lapses, and a repeat tries
+        again with the same ids."""
+        try:
+            await asyncio.to_thread(write, *arguments)
+        except LedgerError as exc:
+            log.warning("idempotent_request_not_noted", cause=str(exc))
+
+
+def _encoded(result: RequestResult) -> SentAnswer:
+    return SentAnswer(result.status, msgspec.json.encode(result.body))

@@ -1,0 +1,160 @@
+"""Requests with an Idempotency-Key, in the ledger's database: one at a time, one answer for repeats.
+
+    ∅ ─begin─▶ in progress (token, lease) ─finish─▶ answered
+    in progress ─release, or its lease lapsed─▶ the next repeat takes it, with the same made_at
+    in progress ─forget: nothing was published─▶ ∅
+
+Ids and created_at follow from `made_at`, so a repeat on another gateway produces the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import text
+
+from backends.sql.database import Database
+from idempotency.transactions import Clock, LedgerPart
+from message.ids import new_token
+
+LEASE_MS: Final = 60_000
+"""Time for which a request that was killed keeps repeats away; above the longest publish."""
+KEEP_MS: Final = 86_400_000
+"""Time for which an answer is repeated."""
+_PURGED: Final = 1_000
+_BEGIN: Final = text("""
+INSERT INTO gateway_requests AS r
+       (key_id, name, body_digest, token, lease_until, made_at, status, answer, message_id, expires_at)
+VALUES (:key, :name, :digest, :token, :lease, :now, 0, '', '', :expires)
+ON CONFLICT (key_id, name) DO UPDATE
+   SET token = excluded.token, lease_until = excluded.lease_until, status = 0,
+       answer = CASE WHEN r.expires_at <= :now THEN '' ELSE r.answer END,
+       message_id = CASE WHEN r.expires_at <= :now THEN '' ELSE r.message_id END,
+       body_digest = excluded.body_digest,
+       made_at = CASE WHEN r.expires_at <= :now THEN excluded.made_at ELSE r.made_at END,
+       expires_at = excluded.expires_at
+ WHERE r.expires_at <= :now
+    OR (r.status = 0 AND r.lease_until <= :now AND r.body_digest = excluded.body_digest)
+RETURNING made_at""")
+_KNOWN: Final = text("""
+SELECT body_digest, lease_until, status, answer FROM gateway_requests
+ WHERE key_id = :key AND name = :name""")
+_FINISH: Final = text("""
+UPDATE gateway_requests SET status = :status, answer = :answer, message_id = :message
+ WHERE key_id = :key AND name = :name AND token = :token AND status = 0""")
+_RELEASE: Final = text("""
+UPDATE gateway_requests SET lease_until = 0
+ WHERE key_id = :key AND name = :name AND token = :token AND status = 0""")
+_FORGET: Final = text("""
+DELETE FROM gateway_requests
+ WHERE key_id = :key AND name = :name AND token = :token AND status = 0""")
+_OWNED: Final = text("""
+SELECT 1 FROM gateway_requests
+ WHERE message_id = :message AND message_id <> '' AND key_id = :key LIMIT 1""")
+_PURGE: Final = text("""
+DELETE FROM gateway_requests WHERE (key_id, name) IN
+ (SELECT key_id, name FROM gateway_requests WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit)""")
+
+
+class ClaimedRequest(NamedTuple):
+    """This request is the one at work."""
+
+    key: str
+    name: str
+    token: int
+    made_at: int
+    """Epoch milliseconds of the first try."""
+    first: bool
+    """Whether no try came before."""
+
+    def message_id(self, index: int = 0) -> str:
+        """Returns the id of the request's notification of this index."""
+        return derived_id(self.made_at, self.key, self.name, index)
+
+
+class Answered(NamedTuple):
+    """A repeat: the first answer."""
+
+    status: int
+    answer: str
+
+
+class OtherBody(NamedTuple):
+    """The key was used for another request."""
+
+
+class InProgress(NamedTuple):
+    """Another request with this key is at work."""
+
+    wait_s: float
+
+
+Begun = ClaimedRequest | Answered | OtherBody | InProgress
+
+
+class RequestStore(LedgerPart):
+    """Thread-safe. Every method raises LedgerError."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        super().__init__(database, clock)
+
+    def begin(self, key: str, name: str, digest: str) -> Begun:
+        """Claims the request `name` (a hash) of an API key, or says why not."""
+        token = new_token()
+        with self._begin() as (connection, now):
+            asked = {"key": key, "name": name, "digest": digest, "token": token, "now": now}
+            ends = {"lease": now + LEASE_MS, "expires": now + KEEP_MS}
+            made_at = connection.execute(_BEGIN, asked | ends).scalar()
+            if made_at is not None:
+                return ClaimedRequest(key, name, token, int(made_at), first=int(made_at) == now)
+            row = connection.execute(_KNOWN, {"key": key, "name": name}).one_or_none()
+        if row is None:  # purged or forgotten this moment
+            return InProgress(1.0)
+        if row.body_digest != digest:
+            return OtherBody()
+        if row.status:
+            return Answered(row.status, row.answer)
+        return InProgress(max(1.0, (row.lease_until - now) / 1_000))
+
+    def finish(
+        self, claimed: ClaimedRequest, status: int, answer: str, message_id: str = ""
+    ) -> bool:
+        """Records the answer. Returns False if another request took over."""
+        values = {"status": status, "answer": answer, "message": message_id}
+        with self._begin() as (connection, _now):
+            return bool(connection.execute(_FINISH, _of(claimed) | values).rowcount)
+
+    def release(self, claimed: ClaimedRequest) -> None:
+        """Lets the next repeat try again, with the same ids."""
+        with self._begin() as (connection, _now):
+            connection.execute(_RELEASE, _of(claimed))
+
+    def forget(self, claimed: ClaimedRequest) -> None:
+        """Forgets a request of which nothing was published."""
+        with self._begin() as (connection, _now):
+            connection.execute(_FORGET, _of(claimed))
+
+    def sent_by(self, key: str, message_id: str) -> bool:
+        """Returns whether a request of this API key made this notification."""
+        with self._begin() as (connection, _now):
+            found = connection.execute(_OWNED, {"message": message_id, "key": key}).first()
+        return found is not None
+
+    def purge(self) -> int:
+        """Deletes expired requests, a batch. Returns their number."""
+        with self._begin() as (connection, now):
+            return connection.execute(_PURGE, {"now": now, "limit": _PURGED}).rowcount
+
+
+def derived_id(made_at: int, key: str, name: str, index: int) -> str:
+    """Returns a notification's id: a UUIDv7 of this time whose other bits follow from the request."""
+    digest = hashlib.sha256(f"{key}\x1f{name}\x1f{index}".encode()).digest()
+    rest = int.from_bytes(digest[:10])
+    bits = made_at << 80 | 0x7 << 76 | (rest >> 62 & 0xFFF) << 64 | 0b10 << 62 | rest & (2**62 - 1)
+    return UUID(int=bits).hex
+
+
+def _of(claimed: ClaimedRequest) -> dict[str, object]:
+    return {"key": claimed.key, "name": claimed.name, "token": claimed.token}

@@ -1,0 +1,155 @@
+"""A notification from its fields to Kafka's acknowledgement.
+
+The checks are those of a worker: envelope, template, accounts, receivers. Nothing is answered with 202
+before every in-sync replica has the record. Without an acknowledgement in time the answer is 503 with the
+id: the record may be in Kafka, and a repeat with the same id doubles nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple, Protocol
+
+import structlog
+
+from channels.registry import AccountError
+from hongyan_client.errors import BufferFull, ClientClosed, NotDelivered, SendFailed
+from hongyan_client.records import Acknowledged, Record
+from message.envelope import EnvelopeError, Notification, check_arrival
+from producer.gateway.api_keys import ApiKey
+from producer.gateway.envelope_limits import notification_fields
+from producer.gateway.problems import GatewayProblem, not_now
+from sending.notification_check import Check, Ready, Render, prepared
+
+log = structlog.get_logger(__name__)
+
+_TRACEPARENT: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_AWAY: Final = "Kafka did not acknowledge it in time; repeat the request with the same id"
+
+
+class Publishes(Protocol):
+    """The client's publisher (hongyan_client/publisher.py)."""
+
+    def publish(self, record: Record, deadline_s: float) -> Future[Acknowledged]:
+        """See `Publisher.publish`."""
+        ...
+
+
+class AcknowledgedRecord(NamedTuple):
+    """A record in the form of a delivery report, for the trace."""
+
+    place: Acknowledged
+
+    def topic(self) -> str:
+        """Returns the topic."""
+        return self.place.topic
+
+    def partition(self) -> int:
+        """Returns the partition."""
+        return self.place.partition
+
+    def offset(self) -> int:
+        """Returns the offset."""
+        return self.place.offset
+
+    def timestamp(self) -> tuple[int, int]:
+        """Returns the kind of the time, and epoch milliseconds."""
+        return 1, self.place.timestamp_ms
+
+
+OnAcknowledged = Callable[[Notification, AcknowledgedRecord], None]
+
+
+class NotificationTerms(NamedTuple):
+    """The parts of a notification that the request gives."""
+
+    key: ApiKey
+    created_at: int
+    """Used where the fields have none."""
+    message_id: str = ""
+    """Used where the fields have none; empty: a new one."""
+    traceparent: str = ""
+
+
+class Submission:
+    """Prepares and publishes. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        publisher: Publishes,
+        render: Render,
+        check: Check,
+        on_acknowledged: OnAcknowledged,
+        *,
+        prefix: str,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._publisher = publisher
+        self._render = render
+        self._check = check
+        self._on_acknowledged = on_acknowledged
+        self._prefix = prefix
+        self._now_ms = now_ms
+
+    def prepare(self, item: Any, terms: NotificationTerms) -> Ready:
+        """Returns the checked notification. Raises GatewayProblem."""
+        fields = dict(notification_fields(item))
+        if terms.message_id:
+            fields = {"id": terms.message_id} | fields
+        try:
+            return prepared(
+                fields, terms.created_at, self._rendered_for(terms.key), self._check_account
+            )
+        except EnvelopeError as exc:
+            raise GatewayProblem(422, exc.code, exc.detail, path=exc.path) from exc
+
+    def publish(self, ready: Ready, traceparent: str = "") -> Future[Acknowledged]:
+        """Hands the record over. Raises GatewayProblem with Retry-After while there is no room."""
+        notification = ready.notification
+        headers = [("hongyan-id", notification.id.encode())]
+        if _TRACEPARENT.fullmatch(traceparent):
+            headers.append(("traceparent", traceparent.encode()))
+        topic = notification.lane.topic(self._prefix)
+        record = Record(topic, notification.kafka_key.encode(), ready.value, headers)
+        try:
+            return self._publisher.publish(record, 0.0)
+        except (BufferFull, ClientClosed) as exc:
+            raise not_now("too many notifications wait for Kafka", notification.id) from exc
+
+    async def acknowledged(self, ready: Ready, future: Future[Acknowledged]) -> None:
+        """Returns once every in-sync replica has it. Raises GatewayProblem."""
+        message_id = ready.notification.id
+        try:
+            place = await asyncio.wrap_future(future)
+        except NotDelivered as exc:
+            if not exc.repeatable:
+                raise GatewayProblem(422, exc.code, "Kafka refused the notification") from exc
+            log.warning("notification_not_accepted", code=exc.code, cause=str(exc))
+            raise not_now(_AWAY, message_id) from exc
+        except SendFailed as exc:
+            log.warning("notification_in_doubt", code=exc.code, cause=str(exc))
+            raise not_now(_AWAY, message_id) from exc
+        self._on_acknowledged(ready.notification, AcknowledgedRecord(place))
+
+    def _rendered_for(self, key: ApiKey) -> Render:
+        """Returns the renderer, which checks the key's lanes first: a template's error tells about it."""
+
+        def render(notification: Notification) -> Any:
+            lane = notification.lane
+            if not key.covers(lane):
+                detail = f"this key has no lane {lane.name}"
+                raise GatewayProblem(403, "lane_not_allowed", detail)
+            check_arrival(notification, lane, self._now_ms())
+            return self._render(notification)
+
+        return render
+
+    def _check_account(self, notification: Notification, rendered: Any) -> None:
+        try:
+            self._check(notification, rendered)
+        except AccountError as exc:
+            log.error("account_unusable", cause=str(exc))
+            raise not_now("an account of this lane is configured wrongly") from exc

@@ -1,0 +1,113 @@
+"""Idempotent requests in both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from uuid import UUID
+
+import pytest
+
+from backends.settings import Settings
+from backends.sql.database import Database, database_url
+from producer.gateway.request_store import (
+    KEEP_MS,
+    LEASE_MS,
+    Answered,
+    ClaimedRequest,
+    InProgress,
+    OtherBody,
+    RequestStore,
+    derived_id,
+)
+
+NOW = 1_790_000_000_000
+
+
+class Clocked:
+    """A store whose clock is set by hand."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.now = NOW
+        self.database = Database(database_url(settings.database.url))
+        self.store = RequestStore(self.database, lambda _connection: self.now)
+
+    def begin(self, digest: str = "d") -> ClaimedRequest:
+        found = self.store.begin("key", "name", digest)
+        assert isinstance(found, ClaimedRequest)
+        return found
+
+
+@pytest.fixture
+def clocked(settings: Settings) -> Iterator[Clocked]:
+    clocked = Clocked(settings)
+    yield clocked
+    clocked.database.close()
+
+
+def test_of_many_threads_one_claims(clocked: Clocked) -> None:
+    together = Barrier(8)
+
+    def begin(_number: int) -> object:
+        together.wait()
+        return clocked.store.begin("key", "name", "d")
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(begin, range(8)))
+    assert sum(isinstance(one, ClaimedRequest) for one in found) == 1
+    assert sum(isinstance(one, InProgress) for one in found) == 7
+
+
+def test_a_killed_request_is_taken_over_after_its_lease_with_the_same_ids(clocked: Clocked) -> None:
+    first = clocked.begin()
+    clocked.now += LEASE_MS - 1
+    assert isinstance(clocked.store.begin("key", "name", "d"), InProgress)
+    clocked.now += 1
+    second = clocked.begin()
+    assert (second.made_at, second.message_id()) == (first.made_at, first.message_id())
+    assert not second.first
+    assert not clocked.store.finish(first, 202, "late")
+    assert clocked.store.finish(second, 202, "first answer", second.message_id())
+    assert clocked.store.begin("key", "name", "d") == Answered(202, "first answer")
+    assert clocked.store.sent_by("key", second.message_id())
+    assert not clocked.store.sent_by("another", second.message_id())
+
+
+def test_another_body_is_told_before_and_after_the_answer(clocked: Clocked) -> None:
+    claimed = clocked.begin()
+    assert isinstance(clocked.store.begin("key", "name", "other"), OtherBody)
+    clocked.now += LEASE_MS
+    assert isinstance(clocked.store.begin("key", "name", "other"), OtherBody)
+    clocked.store.finish(claimed, 202, "")
+    assert isinstance(clocked.store.begin("key", "name", "other"), OtherBody)
+
+
+def test_an_expired_key_begins_a_new_notification(clocked: Clocked) -> None:
+    first = clocked.begin()
+    clocked.store.finish(first, 202, "")
+    clocked.now += KEEP_MS
+    second = clocked.begin("other")
+    assert second.first
+    assert second.message_id() != first.message_id()
+
+
+def test_only_expired_requests_are_purged(clocked: Clocked) -> None:
+    clocked.begin()
+    clocked.now += KEEP_MS - 1
+    assert clocked.store.purge() == 0
+    clocked.now += 1
+    assert clocked.store.purge() == 1
+
+
+def test_a_forgotten_request_leaves_nothing(clocked: Clocked) -> None:
+    clocked.store.forget(clocked.begin())
+    assert clocked.begin("other").first
+
+
+def test_ids_are_of_their_time_and_their_request() -> None:
+    one = UUID(hex=derived_id(NOW, "key", "name", 0))
+    assert (one.version, one.variant) == (7, "specified in RFC 4122")
+    assert one.int >> 80 == NOW
+    others = {derived_id(NOW, key, name, n) for key in "ab" for name in "ab" for n in range(3)}
+    assert len(others) == 12

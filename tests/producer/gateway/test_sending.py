@@ -1,0 +1,207 @@
+"""POST /v1/notifications and :batch over the whole application, on both databases."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+import pytest
+
+from hongyan_client.errors import BufferFull, InDoubt, NotDelivered
+from message.envelope import decode
+from producer.gateway.endpoint import GatewayEndpoint
+from producer.gateway.envelope_limits import MOST_BODY, MOST_ITEMS
+from producer.gateway.key_store import KeyMade, KeyStore
+from tests.producer.gateway.conftest import NOTICE, OpenGateway, bearer
+
+BATCH = "/v1/notifications:batch"
+
+
+def test_202_comes_after_the_acknowledgement_with_the_id_and_its_place(
+    gateway: OpenGateway, token: str
+) -> None:
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    answer = gateway.send(token, traceparent=trace)
+    assert answer.status_code == 202
+    said = answer.json()
+    (record,) = gateway.publisher.records
+    assert decode(record.value).id == said["id"]
+    assert record.topic == "hongyan.dispatch.webhook.notice"
+    assert dict(record.headers) == {
+        "hongyan-id": said["id"].encode(),
+        "traceparent": trace.encode(),
+    }
+    assert answer.headers["location"] == f"/v1/notifications/{said['id']}"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    "failure", [InDoubt("?", "msg_timed_out"), NotDelivered("no topic", "unknown_topic")]
+)
+def test_without_an_acknowledgement_the_answer_is_503_with_the_id(
+    gateway: OpenGateway, token: str, failure: Exception
+) -> None:
+    gateway.publisher.failure = failure
+    answer = gateway.send(token)
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) > 0
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["id"] == decode(gateway.publisher.records[0].value).id
+
+
+def test_a_full_buffer_puts_the_client_off(gateway: OpenGateway, token: str) -> None:
+    gateway.publisher.refusal = BufferFull("full")
+    assert gateway.send(token).status_code == 503
+    assert gateway.publisher.records == []
+
+
+def test_a_repeat_gets_the_first_answer_and_sends_nothing(gateway: OpenGateway, token: str) -> None:
+    first = gateway.send(token, idempotency_key="k1")
+    second = gateway.send(token, idempotency_key="k1")
+    assert first.status_code == second.status_code == 202
+    assert first.content == second.content
+    assert second.headers["idempotent-replayed"] == "true"
+    assert len(gateway.publisher.records) == 1
+
+
+def test_the_same_key_with_another_body_is_refused(gateway: OpenGateway, token: str) -> None:
+    assert gateway.send(token, idempotency_key="k1").status_code == 202
+    answer = gateway.send(token, NOTICE | {"biz_id": "b"}, idempotency_key="k1")
+    assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_mismatch")
+
+
+def test_a_repeat_after_503_produces_the_same_bytes(gateway: OpenGateway, token: str) -> None:
+    gateway.publisher.failure = InDoubt("?", "msg_timed_out")
+    assert gateway.send(token, idempotency_key="k1").status_code == 503
+    gateway.publisher.failure = None
+    assert gateway.send(token, idempotency_key="k1").status_code == 202
+    first, second = gateway.publisher.records
+    assert first == second
+
+
+def test_a_refused_notification_may_be_corrected_under_the_same_key(
+    gateway: OpenGateway, token: str
+) -> None:
+    wrong = NOTICE | {"receivers": []}
+    answer = gateway.send(token, wrong, idempotency_key="k1")
+    assert (answer.status_code, answer.json()["code"]) == (422, "bad_receivers")
+    assert answer.json()["path"] == "$.receivers"
+    assert gateway.send(token, idempotency_key="k1").status_code == 202
+
+
+def test_two_keys_may_use_the_same_idempotency_key(
+    gateway: OpenGateway, make_key: Callable[..., KeyMade]
+) -> None:
+    tokens = [make_key("a").token, make_key("b").token]
+    ids = {gateway.send(one, idempotency_key="k1").json()["id"] for one in tokens}
+    assert len(ids) == 2
+
+
+def test_of_concurrent_requests_with_one_key_one_is_at_work(
+    gateway: OpenGateway, token: str
+) -> None:
+    entered, go = threading.Event(), threading.Event()
+    endpoint: GatewayEndpoint = gateway.endpoint
+    begin = endpoint.parts.once._store.begin
+
+    def slow(*arguments: Any) -> Any:
+        found = begin(*arguments)
+        entered.set()
+        go.wait(10)
+        return found
+
+    endpoint.parts.once._store.begin = slow  # type: ignore[method-assign, assignment]
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(gateway.send, token, idempotency_key="k1")
+        assert entered.wait(10)
+        endpoint.parts.once._store.begin = begin  # type: ignore[method-assign]
+        second = gateway.send(token, idempotency_key="k1")
+        go.set()
+        assert first.result(10).status_code == 202
+    assert (second.status_code, second.json()["code"]) == (409, "in_progress")
+    assert "retry-after" in second.headers
+    assert len(gateway.publisher.records) == 1
+
+
+def test_a_batch_says_what_became_of_each_item(gateway: OpenGateway, token: str) -> None:
+    items = [NOTICE, 1, NOTICE | {"kind": "nothing"}, NOTICE | {"id": "mine"}]
+    answer = gateway.post(token, BATCH, {"notifications": items}, idempotency_key="b1")
+    assert answer.status_code == 207
+    said = answer.json()
+    assert (said["accepted"], said["refused"]) == (2, 2)
+    assert [one["status"] for one in said["results"]] == [202, 422, 422, 202]
+    assert said["results"][2]["problem"]["code"] == "unknown_kind"
+    assert said["results"][3]["id"] == "mine"
+    again = gateway.post(token, BATCH, {"notifications": items}, idempotency_key="b1")
+    assert again.content == answer.content
+    assert len(gateway.publisher.records) == 2
+
+
+def test_a_batch_whose_items_all_went_is_202(gateway: OpenGateway, token: str) -> None:
+    answer = gateway.post(token, BATCH, {"notifications": [NOTICE] * 30})
+    assert answer.status_code == 202
+    assert len({one["id"] for one in answer.json()["results"]}) == 30
+
+
+def test_a_batch_that_kafka_took_in_part_is_tried_again_with_the_same_ids(
+    gateway: OpenGateway, token: str
+) -> None:
+    body = {"notifications": [NOTICE] * 3}
+    gateway.publisher.failure = InDoubt("?", "msg_timed_out")
+    assert gateway.post(token, BATCH, body, idempotency_key="b1").status_code == 207
+    gateway.publisher.failure = None
+    assert gateway.post(token, BATCH, body, idempotency_key="b1").status_code == 202
+    records = gateway.publisher.records
+    assert records[:3] == records[3:]
+
+
+def test_a_key_revoked_in_mid_batch_sends_no_more_of_it(
+    gateway: OpenGateway, keys: KeyStore, token: str
+) -> None:
+    def revoke_at_the_tenth() -> None:
+        if len(gateway.publisher.records) == 9:
+            with keys.database.begin() as connection:
+                keys.revoke(connection, "shop")
+            gateway.ring.look()
+
+    gateway.publisher.before = revoke_at_the_tenth
+    answer = gateway.post(token, BATCH, {"notifications": [NOTICE] * 20})
+    assert answer.status_code == 207
+    said = answer.json()
+    assert (said["accepted"], said["refused"]) == (10, 10)
+    assert {one["problem"]["code"] for one in said["results"][10:]} == {"key_revoked"}
+    assert gateway.send(token).status_code == 401
+
+
+def test_a_body_over_the_limit_is_one_clear_error(gateway: OpenGateway, token: str) -> None:
+    answer = gateway.send(token, NOTICE | {"content": {"text": "x" * MOST_BODY}})
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize("count", [MOST_ITEMS + 1, 1_000_000])
+def test_too_many_items_are_one_clear_error(gateway: OpenGateway, token: str, count: int) -> None:
+    body = b'{"notifications":[' + b",".join([b"0"] * count) + b"]}"
+    headers = bearer(token) | {"content-type": "application/json"}
+    answer = gateway.client.post(BATCH, content=body, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_many_items")
+
+
+@pytest.mark.parametrize("depth", [40, 100_000])
+def test_deep_json_is_refused(gateway: OpenGateway, token: str, depth: int) -> None:
+    deep = b"[" * depth + b"]" * depth
+    body = msgspec.json.encode(NOTICE)[:-1] + b',"attributes":{"a":' + deep + b"}}"
+    headers = bearer(token) | {"content-type": "application/json"}
+    answer = gateway.client.post("/v1/notifications", content=body, headers=headers)
+    assert answer.status_code in (400, 422)
+    assert gateway.publisher.records == []
+
+
+def test_a_rate_is_kept_per_key(gateway: OpenGateway, make_key: Callable[..., KeyMade]) -> None:
+    slow, other = make_key("slow", rate_per_s=0.01, burst=3).token, make_key("other").token
+    assert [gateway.send(slow).status_code for _ in range(4)] == [202, 202, 202, 429]
+    answer = gateway.send(slow)
+    assert int(answer.headers["retry-after"]) > 30
+    assert gateway.send(other).status_code == 202
