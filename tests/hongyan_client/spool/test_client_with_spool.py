@@ -32,7 +32,7 @@ def records_in(bootstrap: str) -> int:
         ]
     finally:
         consumer.close()
-    return sum(end[1] for end in ends if end is not None)
+    return sum(end[1] for end in ends)
 
 
 def notice(number: int) -> Notification:
