@@ -33,7 +33,7 @@ from producer.campaigns.contract import (
     CrowdColumns,
 )
 from producer.campaigns.creation import CampaignDraft
-from producer.campaigns.notifications import template_checks
+from producer.campaigns.row_checks import row_checks
 from producer.campaigns.row_ids import row_id
 from producer.campaigns.run_store import CampaignRuns, runs_of
 from producer.campaigns.store import campaigns_of
@@ -116,7 +116,7 @@ def _started(ledger: SqlLedger, file: Path) -> str:
         author="bench",
         reason="bench",
     )
-    made = actions.make(draft, template_checks(Templates())).campaign
+    made = actions.make(draft, row_checks(Settings(), Templates())).campaign
     started = actions.start(made.id, who="bench", reason="bench")
     return f"{started.id}.{started.next_at}"
 

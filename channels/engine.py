@@ -93,9 +93,13 @@ class TokenRejected(NamedTuple):
 class Engine:
     """Stateless beside its transport; safe from many threads."""
 
-    def __init__(self, transport: Sender, tokens: Tokens | None = None) -> None:
-        """Must run before any thread uses it, and after the import of the adapters."""
+    def __init__(
+        self, transport: Sender, tokens: Tokens | None = None, *, keep_answers: bool = False
+    ) -> None:
+        """Must run before any thread uses it, and after the import of the adapters. `keep_answers`:
+        outcomes other than Accepted keep the provider's answer, masked."""
         describe_structs()
+        self._keep_answers = keep_answers
         self._transport = transport
         self._tokens = tokens or NoTokens()
 
@@ -178,7 +182,22 @@ class Engine:
     def _send(self, channel: Channel, call: Call, timeout_s: float) -> list[AnyOutcome] | None:
         """Returns the outcomes; None: the token was refused."""
         answer = self._asked(channel, call, timeout_s, self._transport.send)
-        return answer if isinstance(answer, list) else _read(channel, call, answer)
+        return answer if isinstance(answer, list) else self._read(channel, call, answer)
+
+    def _read(
+        self, channel: Channel, call: Call, answer: httpx.Response | Failure
+    ) -> list[AnyOutcome] | None:
+        """Returns the outcomes by the answer; None: the token was refused."""
+        try:
+            if not isinstance(answer, Failure) and channel.token_refused(answer):
+                return None
+            outcomes = _one_each(call, channel.outcomes(call, answer))
+            return shown_outcomes(call, outcomes, _content(answer) if self._keep_answers else b"")
+        except Exception as exc:
+            detail = adapter_failed(channel, "outcomes", exc)
+            if isinstance(answer, Failure):
+                return for_all(call, of_failure(answer))
+            return for_all(call, Unknown("adapter_error", detail))
 
     def _asked(
         self, channel: Channel, call: Call, timeout_s: float, ask: Callable[[httpx.Request], T]
@@ -270,8 +289,10 @@ class Engine:
 class NonBlockingEngine(Engine):
     """The engine of a lane, whose thread need not wait for answers."""
 
-    def __init__(self, transport: AsyncSender, tokens: Tokens | None = None) -> None:
-        super().__init__(transport, tokens)
+    def __init__(
+        self, transport: AsyncSender, tokens: Tokens | None = None, *, keep_answers: bool = False
+    ) -> None:
+        super().__init__(transport, tokens, keep_answers=keep_answers)
         self._beginner = transport
 
     def begin(
@@ -292,7 +313,7 @@ class NonBlockingEngine(Engine):
         call = found
 
         def finish(answer: httpx.Response | Failure) -> None:
-            outcomes = _read(channel, call, answer)
+            outcomes = self._read(channel, call, answer)
             done(TokenRejected(call) if outcomes is None else outcomes)
 
         answer = self._asked(
@@ -300,7 +321,7 @@ class NonBlockingEngine(Engine):
         )
         if answer is None or isinstance(answer, list):
             return answer
-        outcomes = _read(channel, call, answer)
+        outcomes = self._read(channel, call, answer)
         return self.send_with_new_token(channel, call, timeout_s) if outcomes is None else outcomes
 
 
@@ -310,22 +331,6 @@ def _source(channel: Channel, account: Account) -> TokenSource | None:
         return channel.tokens
     some = channel.optional_tokens
     return some if some is not None and some.wanted(account) else None
-
-
-def _read(
-    channel: Channel, call: Call, answer: httpx.Response | Failure
-) -> list[AnyOutcome] | None:
-    """Returns the outcomes by the answer; None: the token was refused."""
-    try:
-        if not isinstance(answer, Failure) and channel.token_refused(answer):
-            return None
-        outcomes = _one_each(call, channel.outcomes(call, answer))
-        return shown_outcomes(call, outcomes, _content(answer))
-    except Exception as exc:
-        detail = adapter_failed(channel, "outcomes", exc)
-        if isinstance(answer, Failure):
-            return for_all(call, of_failure(answer))
-        return for_all(call, Unknown("adapter_error", detail))
 
 
 def _content(answer: httpx.Response | Failure) -> bytes:

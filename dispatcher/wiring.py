@@ -345,7 +345,7 @@ def _pool(core: _Core, lane: Lane, lease: WorkerLease) -> LanePool:
             core.routes[lane],
             core.send_limits.accounts[lane.name],
         ),
-        NonBlockingEngine(core.parts.transport, core.parts.tokens),
+        NonBlockingEngine(core.parts.transport, core.parts.tokens, keep_answers=True),
         permit=lease,
         clock=core.clock,
         finished=core.finished,

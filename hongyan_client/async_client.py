@@ -81,6 +81,10 @@ class AsyncClient:
         those that are not."""
         return await asyncio.to_thread(self._core.flush, timeout_s)
 
+    async def drain(self, timeout_s: float) -> int:
+        """Lets the spool publish what it has. Returns the number that still waits; 0 without a spool."""
+        return await asyncio.to_thread(self._core.drain, timeout_s)
+
     def figures(self) -> ClientFigures:
         """Returns the figures for metrics, hot keys among them."""
         return self._core.figures()

@@ -100,7 +100,7 @@ class Client:
                 pending.append((one, self.send(one, deadline_s=left)))
             except ClientError as exc:
                 pending.append((one, exc))
-        self._core.publisher.flush(max(0.0, until - time.monotonic()))
+        self._core.flush(max(0.0, until - time.monotonic()))
         summary = SendSummary([], [])
         for one, end in pending:
             _sort(summary, one, end, max(0.0, until - time.monotonic()))
@@ -110,6 +110,11 @@ class Client:
         """Waits until each notification is safe, at most `timeout_s` seconds. Returns the number of
         those that are not."""
         return self._core.flush(timeout_s)
+
+    def drain(self, timeout_s: float) -> int:
+        """Lets the spool publish what it has, at most `timeout_s` seconds. Returns the number that still
+        waits; 0 without a spool."""
+        return self._core.drain(timeout_s)
 
     def figures(self) -> ClientFigures:
         """Returns the figures for metrics, hot keys among them."""

@@ -37,6 +37,7 @@ log = logging.getLogger("hongyan_client")
 
 _ID_HEADER = "hongyan-id"
 _CODE_UNKNOWN = "error"
+_LOOK_S, _PAUSE_S = 0.05, 0.005
 
 
 class ClientCore:
@@ -99,21 +100,28 @@ class ClientCore:
     def enqueue(self, send: PendingSend, deadline_s: float, *, last: bool = True) -> None:
         """Hands a send to the buffer, or to the overflow once the deadline is over. Raises BufferFull,
         ClientClosed. With `last` False BufferFull comes before the overflow is asked."""
-        queue = self._queue
-        on_end = partial(self._ended, send)
+        self._counts.begin()
+        try:
+            self._hand_over(send, deadline_s, last)
+        except BaseException:
+            self._counts.withdraw()
+            raise
+        self._shares.note(send.notification.lane.name, send.notification.ordering_key)
+
+    def _hand_over(self, send: PendingSend, deadline_s: float, last: bool) -> None:
+        queue, on_end = self._queue, partial(self._ended, send)
         if queue is None:
             self.publisher.publish_to(send.record, on_end, deadline_s)
-        else:
-            try:
-                self.publisher.publish_to(send.record, on_end, deadline_s, queue.may_pass)
-            except MustWait:
-                queue.put_new(send, deadline_s)
-            except BufferFull:
-                if not last:
-                    raise
-                self.publisher.take_back()  # what waits there goes first
-                queue.put_new(send, deadline_s)
-        self._shares.note(send.notification.lane.name, send.notification.ordering_key)
+            return
+        try:
+            self.publisher.publish_to(send.record, on_end, deadline_s, queue.may_pass)
+        except MustWait:
+            queue.put_new(send, deadline_s)
+        except BufferFull:
+            if not last:
+                raise
+            self.publisher.take_back()  # what waits there goes first
+            queue.put_new(send, deadline_s)
 
     def figures(self) -> ClientFigures:
         """Returns a snapshot of the figures."""
@@ -127,12 +135,18 @@ class ClientCore:
         )
 
     def flush(self, timeout_s: float) -> int:
-        """Waits for acknowledgements and for the overflow's. Returns the number without either."""
+        """Waits until each send has its end: from Kafka, or from the overflow. Returns the number
+        without one."""
         until = time.monotonic() + timeout_s
-        left = self.publisher.flush(timeout_s)
-        while self._queue and (rest := until - time.monotonic()) > 0:
-            time.sleep(min(0.01, rest))
-        return left + len(self._queue or ())
+        while self._counts.open and (left := until - time.monotonic()) > 0:
+            self.publisher.flush(min(left, _LOOK_S))
+            if self._queue is not None and self._counts.open:
+                time.sleep(min(left, _PAUSE_S))  # the overflow's thread is at work
+        return self._counts.open
+
+    def drain(self, timeout_s: float) -> int:
+        """Lets the overflow publish what it has. Returns the number that still waits there."""
+        return self._overflow.drain(timeout_s) if self._overflow is not None else 0
 
     def close(self, timeout_s: float) -> int:
         """Flushes, writes the trace, and closes all. Returns the number of records without an end that is

@@ -46,11 +46,28 @@ class EndCounts:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._open = 0  # sends that began and did not end
+
+    @property
+    def open(self) -> int:
+        """Sends that have no end yet."""
+        return self._open
+
+    def begin(self) -> None:
+        """Counts a send that began."""
+        with self._lock:
+            self._open += 1
+
+    def withdraw(self) -> None:
+        """Takes back the beginning of a send that was refused to its caller."""
+        with self._lock:
+            self._open -= 1
 
     def add(self, lane: str, code: str) -> None:
         """Counts one end."""
         with self._lock:
             self._counts[lane, code] += 1
+            self._open -= 1
 
     def by_lane_and_code(self) -> dict[tuple[str, str], int]:
         """Returns the counts."""

@@ -6,8 +6,6 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from hongyan_client.errors import BufferFull, ClientError
@@ -95,28 +93,30 @@ class OverflowQueue:
             return [self._queue.popleft() for _ in range(min(len(self._queue), _BATCH))]
 
     def _keep(self, sends: list[PendingSend]) -> None:
+        """Keeps the sends by one commit where the overflow can, else one by one; ends each."""
         overflow = self._overflow
-        if isinstance(overflow, BulkOverflow):
-            self._tried(sends, lambda: overflow.keep_all([_expiring(send) for send in sends]))
-            return
+        if isinstance(overflow, BulkOverflow) and len(sends) > 1:
+            try:
+                overflow.keep_all([_expiring(send) for send in sends])
+            except Exception as exc:  # perhaps of one record alone: each is tried by itself
+                log.warning("the overflow did not keep %d records at once: %s", len(sends), exc)
+            else:
+                for send in sends:
+                    send.spooled()
+                return
         for send in sends:
-            self._tried([send], partial(overflow.keep, *_expiring(send)))
+            self._keep_one(send)
 
-    @staticmethod
-    def _tried(sends: list[PendingSend], keep: Callable[[], None]) -> None:
-        """Keeps the sends and ends them; an error ends them, too."""
+    def _keep_one(self, send: PendingSend) -> None:
         try:
-            keep()
+            self._overflow.keep(*_expiring(send))
         except ClientError as exc:
-            for send in sends:
-                send.fail(exc)
-        except Exception as exc:  # of an overflow that is not ours: its callers must hear it
+            send.fail(exc)
+        except Exception as exc:  # of an overflow that is not ours: its caller must hear it
             log.exception("the overflow failed")
-            for send in sends:
-                send.fail(ClientError(f"the overflow failed ({exc}); the record was not kept"))
+            send.fail(ClientError(f"the overflow failed ({exc}); the record was not kept"))
         else:
-            for send in sends:
-                send.spooled()
+            send.spooled()
 
 
 def _expiring(send: PendingSend) -> ExpiringRecord:

@@ -259,7 +259,7 @@ def _core(
         ledger=ledger,
         rows=ledger.recovering(),
         tokens=tokens,
-        engine=Engine(wires, tokens),
+        engine=Engine(wires, tokens, keep_answers=True),
         templates=templates,
         render=partial(_render, templates),
         report=RecoveryTelemetry(

@@ -70,7 +70,8 @@ def revoke(
 
 def _page(view: View, parts: ConsoleParts, made: KeyMade | None = None) -> Page:
     found = _store(parts).shown()
-    return view.page("api_keys.html", keys=found, made=made, scopes=[*KeyScope])
+    headers = {"hx-push-url": "/keys"} if made else {}
+    return view.page("api_keys.html", headers=headers, keys=found, made=made, scopes=[*KeyScope])
 
 
 def _store(parts: ConsoleParts) -> KeyStore:

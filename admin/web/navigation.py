@@ -36,7 +36,7 @@ ENTRIES: Final = (
     Entry("templates", "/templates", "t"),
     Entry("accounts", "/accounts", "c"),
     Entry("archive", "/archive", "h"),
-    Entry("doctor", "/doctor", "m", Role.OPERATOR),
+    Entry("doctor", "/doctor", "i", Role.OPERATOR),
     Entry("people", "/people", "e", Role.ADMIN),
     Entry("api_keys", "/keys", "k", Role.ADMIN),
     Entry("audit", "/audit", "u", Role.ADMIN),

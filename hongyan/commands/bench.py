@@ -100,6 +100,13 @@ CONSOLE_HELP = explained(
     "hongyan bench console --rows 600000 --keep      a small one, kept for further runs",
     "hongyan bench console --database-url postgresql://…/console_bench_1 --only receiver",
 )
+CLIENT_HELP = explained(
+    "Measure hongyan-client beside a bare confluent-kafka loop, in turns on the local stack; then its "
+    "memory and order with a spool while an embedded broker stands still for a minute. Takes some three "
+    "minutes. Exits 1 below 0.8 of the bare loop, above 100 MiB, or if one is lost or out of order.",
+    "hongyan bench client --json",
+    "hongyan bench client --messages 20000 --rounds 1 --outage 5      a small one",
+)
 IDS_HELP = explained(
     "Measure snowflake ids in batches and one by one beside a bare loop, in one run; then eight processes "
     "issue ids while their clocks are set back and their lives end as after a kill. Takes half a minute. "
@@ -320,6 +327,25 @@ def console(
         if not ratio["holds"]:
             complain(f"missed: {ratio['ratio']} is {ratio['median']}, wanted {ratio['wanted']}")
     _end(report, as_json=as_json)
+
+
+@app.command("client", help=CLIENT_HELP, short_help="The client beside a bare producer loop.")
+def client(
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 5,
+    messages: Annotated[
+        int, typer.Option("--messages", min=1_000, help="Notifications of each variant and round.")
+    ] = 100_000,
+    outage_s: Annotated[
+        float, typer.Option("--outage", min=1, help="Seconds without a broker.")
+    ] = 60,
+    rate: Annotated[
+        int, typer.Option("--rate", min=50, help="Notifications a second meanwhile.")
+    ] = 5_000,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    bench, servers = _bench("client")
+    given: dict[str, Any] = {"outage_s": outage_s, "rate": rate, "say": _say}
+    _end(bench.measure(servers, rounds=rounds, messages=messages, **given), as_json=as_json)
 
 
 @app.command("ids", help=IDS_HELP, short_help="Snowflake ids beside a bare loop.")

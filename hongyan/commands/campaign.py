@@ -98,8 +98,8 @@ def run(context: typer.Context) -> None:
         from functools import partial
 
         from dispatcher.process import leave
-        from hongyan.submission.row_checks import row_checks
         from producer.campaigns.process import run_campaigns
+        from producer.campaigns.row_checks import row_checks
 
         leave(run_campaigns(settings, stop, partial(row_checks, settings)))
 
@@ -163,10 +163,10 @@ def new(
     as_json: opt.AsJson = False,
 ) -> None:
     from hongyan.campaigns.output import show_new
-    from hongyan.submission.row_checks import row_checks
     from hongyan.template_source import templates_now
     from producer.campaigns.contract import CampaignSchedule, CrowdColumns
     from producer.campaigns.creation import CampaignDraft, limits_from
+    from producer.campaigns.row_checks import row_checks
     from producer.campaigns.schedule import once_at, zone_of
 
     if not (lane and template):

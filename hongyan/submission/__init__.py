@@ -1,1 +1,1 @@
-"""Parts of `hongyan send`, in order: notification_file, row_checks, outcome_wait, output."""
+"""Parts of `hongyan send`, in order: notification_file, outcome_wait, output."""

@@ -21,6 +21,7 @@ PANELS: Final = {
         "lookback",
         "gateway",
         "keys",
+        "lookback",
         "console",
         "spark",
         "db",

@@ -5,6 +5,7 @@ crowd_file          the file: fingerprint, reading from a place on
 crowd_rows          rows of CSV and JSON lines
 row_ids             ids that follow from campaign, run and row
 notifications       from a row to a notification
+row_checks          checks of rows, as `hongyan send` checks
 schedule            due times: once, or cron, in a time zone
 checkpoint          the rows up to which everything is settled
 sending_pace        rate and hours

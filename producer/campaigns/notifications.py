@@ -32,18 +32,6 @@ class RowChecks(NamedTuple):
     check: CheckRow
 
 
-def template_checks(templates: Templates) -> RowChecks:
-    """Returns the checks of templates alone. The process that sends checks receivers and accounts, too."""
-
-    def render(notification: Notification) -> Rendered | None:
-        try:
-            return templates.render(notification)
-        except TemplateError as exc:
-            raise EnvelopeError(exc.code, "$.template", exc.detail) from exc
-
-    return RowChecks(templates, render, lambda _notification, _rendered: None)
-
-
 class RowNotification(NamedTuple):
     """A row's notification, and the bytes to produce."""
 

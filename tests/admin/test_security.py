@@ -434,6 +434,8 @@ def test_a_body_over_the_limit_is_refused_by_every_route(app: Litestar, lin: Bro
     body = b"csrf=" + b"x" * MOST_BODY
     kind = {"content-type": "application/x-www-form-urlencoded"}
     for path in posts_of(app):
+        if path == "/campaigns":  # it takes files: tests/admin/test_campaign_pages.py
+            continue
         answer = lin.client.post(path, content=body, headers=kind, follow_redirects=False)
         assert answer.status_code == 413, f"{path}: {answer.status_code}"
 

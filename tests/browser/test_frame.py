@@ -8,7 +8,13 @@ import pytest
 
 from tests.browser.conftest import Watched
 
-PAGES = {"overview": "/", "people": "/people", "audit": "/audit", "account": "/account"}
+PAGES = {
+    "overview": "/",
+    "people": "/people",
+    "keys": "/keys",
+    "audit": "/audit",
+    "account": "/account",
+}
 DESK = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
 
@@ -46,6 +52,28 @@ def test_keys_lead_through_the_pages(open_page: Callable[..., Watched]) -> None:
     assert one.page.title().startswith("Audit")
     one.page.keyboard.press("?")
     assert one.page.is_visible("#keys")
+    assert one.complaints == []
+
+
+def test_a_new_api_key_is_shown_once(open_page: Callable[..., Watched], tmp_path: Path) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.sign_in()
+    one.page.goto(one.address + "/keys")
+    one.page.click("[data-dialog=add-key]")
+    one.page.fill("#key-name", "shop")
+    one.page.fill("#key-lanes", "sms.*")
+    one.page.locator("dialog[open] [name=reason]").fill("the new shop")
+    one.page.locator("dialog[open] button.primary").click()
+    one.page.wait_for_selector("text=New secret of shop")
+    one.page.screenshot(path=tmp_path / "key-made.png", full_page=True)
+    assert "hyk_" in one.page.inner_text("main")
+    assert not one.page.is_visible("dialog[open]")
+    one.page.reload()
+    assert "hyk_" not in one.page.inner_text("main")
+    one.page.goto(one.address + "/keys")
+    one.page.screenshot(path=tmp_path / "keys.png", full_page=True)
+    assert "hyk_" not in one.page.inner_text("main")
+    assert one.findings() == []
     assert one.complaints == []
 
 

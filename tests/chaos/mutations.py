@@ -23,6 +23,7 @@ from deploy.local.layout import REPOSITORY
 from tests.chaos.mutation import Misplaced, Mutation, section_of
 from tests.chaos.mutations_console import CONSOLE
 from tests.chaos.mutations_control import CONTROL
+from tests.chaos.mutations_doctor import DOCTOR
 from tests.chaos.mutations_faults import FAULTS
 from tests.chaos.mutations_http2 import HTTP2
 from tests.chaos.mutations_lookback import LOOKBACK
@@ -800,6 +801,7 @@ MUTATIONS: tuple[Mutation, ...] = (
             + "test_so_many_a_minute_go_and_the_rest_waits_a_little_longer_than_the_window",
         ),
     ),
+    *DOCTOR,
     *FAULTS,
     *RECOVERY,
     *CONTROL,

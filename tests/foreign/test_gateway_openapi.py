@@ -1,4 +1,4 @@
-"""schemathesis reads the gateway's OpenAPI, and finds no answer that the document does not have."""
+"""`schemathesis` reads the gateway's OpenAPI, and finds no answer that the document does not have."""
 
 from __future__ import annotations
 

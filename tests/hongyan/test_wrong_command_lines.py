@@ -339,8 +339,9 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         2,
         (
             "there is no rule 'lagg'; there are breaker_open, dead_letters_held, dropped, "
-            "heartbeat_lost, lag, lane_paused, log_began_anew, login_refused, lost, "
-            "oldest_uncommitted, outcomes_late, parked, policy_lanes_kept, policy_refused, "
+            "heartbeat_lost, lag, lane_paused, log_began_anew, login_refused, lookback_conflict, "
+            "lookback_forward_late, lookback_unresolved, lost, oldest_uncommitted, outbox_late, "
+            "outbox_parked, outcomes_late, parked, policy_lanes_kept, policy_refused, "
             "records_removed, recovery_overdue, resend_job_paused, retries_spent, unknown_age"
         ),
     ),

@@ -22,7 +22,7 @@ from admin.web.view import Page, View
 from message.vocabulary import LANES
 from producer.campaigns.contract import CampaignRefused, CampaignSchedule, CrowdColumns
 from producer.campaigns.creation import CampaignDraft, limits_from
-from producer.campaigns.notifications import template_checks
+from producer.campaigns.row_checks import row_checks
 from producer.campaigns.schedule import once_at, zone_of
 
 MOST_UPLOAD: Final = 65 << 20
@@ -72,7 +72,7 @@ def make_campaign(view: GivenView, parts: GivenParts, person: GivenPerson, form:
     filled = _filled(form)
     try:
         draft = _draft(parts, person, form, filled)
-        checks = template_checks(templates_now(parts).templates)
+        checks = row_checks(parts.settings, templates_now(parts).templates)
         actions = actions_of(parts, person, view, "make", form.reason())
         made = actions.make(draft, checks)
     except WrongForm as wrong:

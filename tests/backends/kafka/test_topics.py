@@ -8,7 +8,8 @@ import pytest
 
 from backends.kafka import clients as kafka
 from backends.kafka import topics as kafka_topics
-from backends.kafka.topics import TopicPlan, TopicsRefused, Wish, apply, plan
+from backends.kafka.topic_demands import TopicPlan
+from backends.kafka.topics import TopicsRefused, Wish, apply, plan
 from backends.settings import KafkaSettings
 from message.vocabulary import LANES, Lane
 

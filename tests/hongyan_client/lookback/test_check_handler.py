@@ -14,10 +14,9 @@ from hongyan_client.lookback.errors import NotSigned
 from hongyan_client.lookback.identity import TransactionRef
 from hongyan_client.lookback.signature import WINDOW_S, QuestionVerifier, signed_headers
 from hongyan_client.lookback.transaction_state import StateReply, TransactionState
-from message.ids import new_id
 
 NOW = 1_790_000_000.0
-REF = TransactionRef("order", "订单-1001", new_id())
+REF = TransactionRef("order", "订单-1001", "01a20ff9aefb75d8a5a3cff73bb9120c")
 QUERY = urlencode(REF._asdict())
 
 

@@ -396,6 +396,7 @@ WRITERS = {
 }
 FOLLOWS = {
     "dispatcher/process.py",
+    "producer/gateway/wiring.py",
     "receipts/process.py",
     "recovery/recall/factory.py",
     "recovery/resend/desk.py",
@@ -404,15 +405,20 @@ FOLLOWS = {
 READS = {
     "admin/parts.py",  # its actions on deliveries go through recovery/resend/desk.py
     "hongyan/commands/accounts.py",
+    "hongyan/commands/campaign.py",
     "hongyan/commands/db.py",
     "hongyan/commands/dead.py",
     "hongyan/commands/deliveries.py",
     "hongyan/commands/lanes.py",
+    "hongyan/commands/lookback.py",
     "hongyan/commands/lost.py",
     "hongyan/commands/policy_versions.py",
     "hongyan/commands/resend_jobs.py",
     "hongyan/commands/status.py",
     "hongyan/commands/workers.py",
+    "lookback/wiring.py",  # it has tables of its own
+    "producer/campaigns/process.py",
+    "producer/relay/process.py",
 }
 
 
@@ -423,6 +429,8 @@ def _sources() -> dict[str, str]:
         "dispatcher",
         "hongyan",
         "idempotency",
+        "lookback",
+        "producer",
         "receipts",
         "recovery",
         "sending",

@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 
 from backends.kafka.topic_reader import read_topic
 from backends.settings import DatabaseSettings, KafkaSettings, Settings
-from hongyan.submission.row_checks import row_checks
 from hongyan_client.publisher import Publisher
 from idempotency.sql_ledger import open_ledger, upgrade
 from message.envelope import Notification, decode
@@ -29,6 +28,7 @@ from producer.campaigns.contract import (
     CrowdColumns,
 )
 from producer.campaigns.creation import CampaignDraft
+from producer.campaigns.row_checks import row_checks
 from producer.campaigns.row_publisher import PublishesRecords
 from producer.campaigns.run_opening import RunOpening
 from producer.campaigns.run_store import runs_of

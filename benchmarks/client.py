@@ -1,0 +1,236 @@
+"""The client of a business process beside a bare confluent-kafka loop, and through an outage of the broker.
+
+    hongyan bench client [--json]
+
+Throughput: both make the same notifications (id, envelope, header), produce them with the same settings,
+note each place, and wait for all acknowledgements, in turns. The client also checks the envelope's rules;
+the variant `client_with_trace` announces each in the trace topic, too.
+
+Outage: a client with a spool sends at a steady rate. The embedded broker stands still
+meanwhile. At the end all are in the topic, the firsts of each key in order.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from backends.kafka.embedded import EmbeddedKafka
+from benchmarks.ground import LANE, Servers, notification, topics
+from hongyan_client import Client, ClientOptions
+from hongyan_client.publisher import producer_config
+from hongyan_client.spool.spool import Spool
+from message.envelope import Notification, decode
+
+WANTED: Final = 0.8
+WANTED_MIB: Final = 100
+MESSAGES: Final = 100_000
+PER_SECOND: Final = 5_000
+OUTAGE_S: Final = 60.0
+_KEYS: Final = 200
+_PATIENCE_S: Final = 600.0
+_TICK_S: Final = 0.02
+_PAGE_KIB: Final = 4
+Say = Callable[[str], None]
+
+
+def measure(
+    servers: Servers, *, rounds: int, messages: int, outage_s: float, rate: int, say: Say
+) -> dict[str, Any]:
+    """Returns the report."""
+    found: list[dict[str, float]] = []
+    for number in range(rounds):
+        say(f"round {number + 1} of {rounds}: {messages:,} notifications each")
+        found.append(_round(servers.bootstrap, servers, messages))
+    medians = {
+        name: {"per_second": round(statistics.median(one[name] for one in found))}
+        for name in found[0]
+    }
+    ratio = round(statistics.median(one["client"] / one["bare"] for one in found), 3)
+    ratios: list[dict[str, Any]] = [
+        {"ratio": "client ÷ bare loop", "median": ratio, "wanted": WANTED, "holds": ratio >= WANTED}
+    ]
+    say(f"a broker away for {outage_s:g} s at {rate:,} a second")
+    outage = _outage(outage_s, rate)
+    for name, wanted in (("mib_above_idle", WANTED_MIB), ("lost", 0), ("out_of_order", 0)):
+        ratios.append(
+            {"ratio": name.replace("_", " "), "median": outage[name], "wanted": wanted}
+            | {"at_most": True, "holds": outage[name] <= wanted}
+        )
+    return {"medians": medians, "ratios": ratios, "outage": outage}
+
+
+def _round(bootstrap: str, servers: Servers, messages: int) -> dict[str, float]:
+    with topics(servers, [LANE]) as prefix:
+        ways: dict[str, Callable[[], None]] = {
+            "bare": lambda: _bare(bootstrap, LANE.topic(prefix), messages),
+            "client": lambda: _client(bootstrap, prefix, messages, trace=False),
+            "client_with_trace": lambda: _client(bootstrap, prefix, messages, trace=True),
+        }
+        return {name: _rate(way, messages) for name, way in ways.items()}
+
+
+def _rate(way: Callable[[], None], messages: int) -> float:
+    began = time.perf_counter()
+    way()
+    return messages / (time.perf_counter() - began)
+
+
+def _bare(bootstrap: str, topic: str, messages: int) -> None:
+    """The loop that a careful engineer writes: bounded, acknowledged, each place noted."""
+    producer = Producer(producer_config(bootstrap, "bare", {}, 30))
+    encoder = msgspec.json.Encoder()
+    places: list[tuple[Any, ...]] = []
+
+    def delivered(error: Any, message: Any) -> None:
+        assert error is None, error
+        places.append((message.partition(), message.offset(), message.timestamp()[1]))
+
+    for number in range(messages):
+        item = notification(number)
+        key = item.id.encode()
+        value = encoder.encode(item)
+        headers: list[tuple[str, str | bytes | None]] = [("hongyan-id", key)]
+        while True:
+            try:
+                producer.produce(topic, value, key, headers=headers, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.01)
+        producer.poll(0)
+    producer.flush(_PATIENCE_S)
+    assert len(places) == messages
+
+
+def _client(bootstrap: str, prefix: str, messages: int, *, trace: bool) -> None:
+    options = ClientOptions(trace=trace)
+    with Client(bootstrap, topic_prefix=prefix, options=options) as client:
+        items = (notification(number) for number in range(messages))
+        summary = client.send_many(items, timeout_s=_PATIENCE_S)
+        assert len(summary.sent) == messages, summary.failed[:3]
+
+
+def _outage(outage_s: float, rate: int) -> dict[str, Any]:
+    """Returns memory, losses and order of a client with a spool while the broker stands still."""
+    from tests.hongyan_client.looking import paused
+
+    topic = LANE.topic("outage")
+    with EmbeddedKafka(topics=[topic]) as broker, tempfile.TemporaryDirectory() as folder:
+        reader = _Reader(broker.bootstrap, topic)
+        options = ClientOptions(trace=False, deadline_s=1, delivery_timeout_s=5)
+        opened = lambda publisher: Spool(Path(folder), publisher, max_bytes=4 << 30)  # noqa: E731
+        client = Client(broker.bootstrap, topic_prefix="outage", options=options, overflow=opened)
+        try:
+            sent = _paced(client, 0, int(rate), rate)  # a second of warming up
+            client.flush(_PATIENCE_S)
+            idle = _resident_mib()
+            peak = _Peak()
+            with paused(broker):
+                sent = _paced(client, sent, int(rate * outage_s), rate)
+                client.flush(_PATIENCE_S)
+            began = time.monotonic()
+            left = client.drain(_PATIENCE_S)
+            client.flush(_PATIENCE_S)
+            above = peak.stop() - idle
+            lost, disordered = reader.judge(sent)
+        finally:
+            client.close(10)
+        return {
+            "sent": sent,
+            "mib_above_idle": round(above, 1),
+            "lost": lost + left,
+            "out_of_order": disordered,
+            "drained_s": round(time.monotonic() - began, 1),
+        }
+
+
+def _paced(client: Client, first: int, count: int, rate: int) -> int:
+    """Sends so many at the rate. Returns the number of the next one."""
+    began = time.monotonic()
+    for number in range(count):
+        if not number % (rate // 50 or 1):
+            ahead = number / rate - (time.monotonic() - began)
+            if ahead > 0:
+                time.sleep(ahead)
+        client.send(_keyed(first + number))
+    return first + count
+
+
+def _keyed(number: int) -> Notification:
+    key = f"k{number % _KEYS}"
+    return msgspec.structs.replace(notification(number), id=f"m{number}", ordering_key=key)
+
+
+class _Reader:
+    """Reads the topic in a thread of its own while it is written: the embedded broker forgets early."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        config = {"bootstrap.servers": bootstrap, "group.id": "judge", "log_level": 0}
+        self._consumer = Consumer(config | {"auto.offset.reset": "earliest"})
+        found = self._consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in found])
+        self._firsts: dict[str, list[int]] = defaultdict(list)
+        self._seen: set[int] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
+        self._thread.start()
+
+    def judge(self, sent: int) -> tuple[int, int]:
+        """Returns how many were lost, and how many first ones came after a later one of their key."""
+        until = time.monotonic() + _PATIENCE_S
+        while len(self._seen) < sent and time.monotonic() < until:
+            time.sleep(_TICK_S)
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()
+        late = sum(
+            one > other for numbers in self._firsts.values() for one, other in pairwise(numbers)
+        )
+        return sent - len(self._seen), late
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for message in self._consumer.consume(1_000, 0.2):
+                if message.error() is None:
+                    self._note(decode(message.value()))
+
+    def _note(self, one: Notification) -> None:
+        number = int(one.id[1:])
+        if number not in self._seen:
+            self._seen.add(number)
+            self._firsts[one.kafka_key].append(number)
+
+
+class _Peak:
+    """Watches the resident memory of this process."""
+
+    def __init__(self) -> None:
+        self._most = _resident_mib()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> float:
+        """Returns the most that was seen, in MiB."""
+        self._stop.set()
+        self._thread.join()
+        return self._most
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.1):
+            self._most = max(self._most, _resident_mib())
+
+
+def _resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * _PAGE_KIB / 1024
