@@ -28,6 +28,7 @@ ENTRIES: Final = (
     Entry("lost", "/lost", "l"),
     Entry("dead", "/dead", "x"),
     Entry("lookback", "/lookback", "b"),
+    Entry("outbox", "/outbox", "q"),
     Entry("lanes", "/lanes", "n"),
     Entry("fleet", "/fleet", "f"),
     Entry("alerts", "/alerts", "a"),

@@ -47,8 +47,6 @@ _AUTHOR = Annotated[
 _REASON = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept with the row.")]
 _OPEN: Final = ("PENDING", "SENDING", "PARKED")
 _TITLES: Final = ("ID", "STATE", "ATTEMPTS", "TOPIC", "CREATED", "DUE", "LAST ERROR")
-_LATE_MS: Final = 30_000
-"""Silence after which a relay is shown as lost."""
 
 
 class OpenedOutboxCommand(NamedTuple):
@@ -173,8 +171,8 @@ def _show_backlog(backlog: OutboxBacklog, beats: Sequence[RelayHeartbeat], now: 
     )
     for one in beats:
         age_ms = now - one.heartbeat_at
-        lost = one.state == "running" and age_ms > _LATE_MS
-        state = f"lost: silent for {age_ms / 1_000:,.0f} s" if lost else one.state
+        lost = f"lost: silent for {age_ms / 1_000:,.0f} s"
+        state = lost if one.lost_at(now) else one.state
         out().print(f"relay {one.name}: {state}, {one.published:,} published", highlight=False)
 
 

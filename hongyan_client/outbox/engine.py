@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy import exc as sa
@@ -17,11 +17,21 @@ DRIVERS: Final = {
     "mariadb": "mariadb+pymysql",
     SQLITE: "sqlite",
 }
-_BUSY_S: Final = 5.0
-_CONNECT_S: Final = 5
 _IDLE_S: Final = 5
-_ANSWER_S: Final = 15
-"""Longest wait for an answer of MySQL; PostgreSQL ends the statement itself."""
+
+
+class OutboxWaits(NamedTuple):
+    """Longest waits for a business's database, in seconds."""
+
+    busy_s: float = 5.0
+    """For a connection, and for SQLite's lock."""
+    statement_s: float = 10.0
+    """For a statement of PostgreSQL, which ends it itself."""
+    answer_s: float = 15.0
+    """For an answer of MySQL or MariaDB."""
+
+
+RELAY_WAITS: Final = OutboxWaits()
 
 
 def outbox_url(url: str) -> URL:
@@ -40,33 +50,39 @@ def outbox_url(url: str) -> URL:
     return parsed.set(drivername=driver)
 
 
-def outbox_engine(url: URL | str, *, pool_size: int = 4) -> Engine:
+def outbox_engine(
+    url: URL | str, *, pool_size: int = 4, waits: OutboxWaits = RELAY_WAITS
+) -> Engine:
     """Returns an engine with short waits and read committed transactions. Raises ValueError."""
     made = outbox_url(url.render_as_string(hide_password=False) if isinstance(url, URL) else url)
     if made.get_backend_name() == SQLITE:
-        return _sqlite(made)
+        return _sqlite(made, waits)
     engine = create_engine(
         made,
         pool_size=pool_size,
-        pool_timeout=_BUSY_S,
+        pool_timeout=waits.busy_s,
         pool_pre_ping=True,
         hide_parameters=True,
         isolation_level="READ COMMITTED",
-        connect_args=_connect_args(made),
+        connect_args=_connect_args(made, waits),
     )
     if spelling(made.get_backend_name()) == "mysql":
         event.listen(engine, "connect", _end_idle_transactions)
     return engine
 
 
-def _connect_args(url: URL) -> dict[str, Any]:
+def _connect_args(url: URL, waits: OutboxWaits) -> dict[str, Any]:
     if spelling(url.get_backend_name()) == "mysql":
         return {
-            "connect_timeout": _CONNECT_S,
-            "read_timeout": _ANSWER_S,
-            "write_timeout": _ANSWER_S,
+            "connect_timeout": round(waits.busy_s),
+            "read_timeout": waits.answer_s,
+            "write_timeout": waits.answer_s,
         }
-    return {"connect_timeout": _CONNECT_S, "application_name": "hongyan-relay", **url.query}
+    return {
+        "connect_timeout": round(waits.busy_s),
+        "application_name": "hongyan-relay",
+        **url.query,
+    }
 
 
 def _end_idle_transactions(connection: Any, _record: object) -> None:
@@ -77,12 +93,12 @@ def _end_idle_transactions(connection: Any, _record: object) -> None:
             cursor.execute(f"SET SESSION idle_transaction_timeout = {_IDLE_S}")
 
 
-def _sqlite(url: URL) -> Engine:
+def _sqlite(url: URL, waits: OutboxWaits) -> Engine:
     engine = create_engine(
         url,
         hide_parameters=True,
         connect_args={
-            "timeout": _BUSY_S,
+            "timeout": waits.busy_s,
             "isolation_level": None,
             "check_same_thread": False,
         },

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import bindparam, insert, null, select, update
+from sqlalchemy import bindparam, func, insert, null, select, update
 
 from hongyan_client.outbox.clock import DatabaseMillis
+from hongyan_client.outbox.relay_rows import COUNTED
 from hongyan_client.outbox.store import OutboxStore
-from hongyan_client.outbox.tables import MAX_ERROR, PARKED, PENDING, RECALLED, OutboxTables
+from hongyan_client.outbox.tables import (
+    MAX_ERROR,
+    PARKED,
+    PENDING,
+    RECALLED,
+    TERMINAL,
+    OutboxTables,
+)
 
 MOST_ROWS: Final = 1_000
 
@@ -41,13 +49,28 @@ class OutboxOperator:
         self._tables = tables
         self._columns = [tables.rows.c[field] for field in OutboxRow._fields]
 
-    def rows(self, states: Sequence[str], limit: int = 100) -> list[OutboxRow]:
-        """Returns rows in these states, the oldest first."""
+    def rows(self, states: Sequence[str], limit: int = 100, after: int = 0) -> list[OutboxRow]:
+        """Returns rows in these states with a higher id than `after`, the oldest first."""
         c = self._tables.rows.c
-        asked = select(*self._columns).where(c.state.in_(states))
+        asked = select(*self._columns).where(c.state.in_(states), c.id > after)
         asked = asked.order_by(c.id).limit(min(limit, MOST_ROWS))
         with self._store.transaction() as connection:
             return [OutboxRow(*row) for row in connection.execute(asked)]
+
+    def counts(self) -> dict[str, int]:
+        """Returns rows by state: open ones up to 10,000 each, ended ones among the newest 10,000 rows."""
+        c = self._tables.rows.c
+        due = select(c.state).where(c.next_at.is_not(None)).order_by(c.next_at).limit(COUNTED)
+        parked = select(c.state).where(c.state == PARKED).limit(COUNTED)
+        newest = select(c.state).order_by(c.id.desc()).limit(COUNTED).subquery()
+        ended = select(newest.c.state).where(newest.c.state.in_(TERMINAL))
+        found: dict[str, int] = {}
+        with self._store.transaction() as connection:
+            for some in (due, parked, ended):
+                one = some.subquery()
+                counted = select(one.c.state, func.count()).group_by(one.c.state)
+                found |= {row[0]: row[1] for row in connection.execute(counted)}
+        return found
 
     def of_message(self, message_id: str) -> list[OutboxRow]:
         """Returns the rows of one notification, the oldest first."""

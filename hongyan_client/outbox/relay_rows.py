@@ -12,6 +12,8 @@ from hongyan_client.outbox.tables import PARKED, OutboxTables
 
 COUNTED: Final = 10_000
 """Rows that are counted; a larger backlog shows this number."""
+SILENT_MS: Final = 30_000
+"""Silence after which a running relay is lost."""
 _LOOK_AHEAD_MS: Final = 600_000
 """Rows in a back-off or behind the head of their key are due within this time; delayed ones are not."""
 _FORGET_MS: Final = 86_400_000
@@ -47,6 +49,10 @@ class RelayHeartbeat(NamedTuple):
     pending: int
     oldest_ms: int
     parked: int
+
+    def lost_at(self, now: int) -> bool:
+        """Returns whether the relay is silent without having ended."""
+        return self.state == "running" and now - self.heartbeat_at > SILENT_MS
 
 
 class ParkedAlert(NamedTuple):

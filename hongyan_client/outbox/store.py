@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Engine, Row, text
 
 from hongyan_client.outbox.clock import POSTGRESQL
+from hongyan_client.outbox.engine import RELAY_WAITS
 from hongyan_client.outbox.errors import outbox_errors
 from hongyan_client.outbox.statements import statements_for
 from hongyan_client.outbox.tables import DEFAULT_NAME, MAX_ERROR
@@ -22,7 +23,7 @@ _TOKEN_BITS: Final = 62
 _BY_INDEX: Final = text(
     "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),"
     " set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),"
-    " set_config('statement_timeout', '10s', true), set_config('lock_timeout', '5s', true),"
+    " set_config('statement_timeout', :statement_ms, true), set_config('lock_timeout', '5s', true),"
     " set_config('jit', 'off', true), set_config('idle_in_transaction_session_timeout', '5s', true)"
 )
 """For one transaction, so that it holds behind PgBouncer, too. Statistics of a queue are always old. A
@@ -72,11 +73,19 @@ class FailedRow(NamedTuple):
 class OutboxStore:
     """Any thread may use it. Every method raises OutboxTrouble alone."""
 
-    def __init__(self, engine: Engine, name: str = DEFAULT_NAME) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        name: str = DEFAULT_NAME,
+        *,
+        statement_s: float = RELAY_WAITS.statement_s,
+    ) -> None:
+        """`statement_s`: longest time of a statement on PostgreSQL."""
         self.engine = engine
         self.name = name
         self.is_postgres = engine.dialect.name == POSTGRESQL
         self._sql = statements_for(name, engine.dialect.name)
+        self._limits = {"statement_ms": str(round(statement_s * 1_000))}
 
     def claim_due(self, owner: str, lease_ms: int, limit: int) -> ClaimedBatch:
         """Takes due rows, the longest due first, and holds those behind the head of their key."""
@@ -108,7 +117,7 @@ class OutboxStore:
         """Yields a connection in a transaction. Raises OutboxTrouble."""
         with outbox_errors(self.name), self.engine.begin() as connection:
             if self.is_postgres:
-                connection.execute(_BY_INDEX)
+                connection.execute(_BY_INDEX, self._limits)
             yield connection
 
     def _claim(self, statement: Any, owner: str, lease_ms: int, **asked: Any) -> ClaimedBatch:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sqlalchemy import Engine, MetaData
 
 from backends.settings import Settings, SettingsError
-from hongyan_client.outbox.engine import outbox_engine
+from hongyan_client.outbox.engine import RELAY_WAITS, OutboxWaits, outbox_engine
 from hongyan_client.outbox.relay_rows import RelayRows
 from hongyan_client.outbox.store import OutboxStore
 from hongyan_client.outbox.tables import OutboxTables, outbox_tables
@@ -22,8 +22,8 @@ class OpenedOutbox(NamedTuple):
     engine: Engine
 
 
-def open_outbox(settings: Settings) -> OpenedOutbox:
-    """Returns the outbox that `[relay]` names. Raises SettingsError, OutboxTrouble."""
+def open_outbox(settings: Settings, *, waits: OutboxWaits = RELAY_WAITS) -> OpenedOutbox:
+    """Returns the outbox that `[relay]` names. Connects to nothing yet. Raises SettingsError."""
     url = settings.relay.outbox_url
     if not url:
         raise SettingsError(
@@ -31,9 +31,9 @@ def open_outbox(settings: Settings) -> OpenedOutbox:
             " HONGYAN_RELAY__OUTBOX_URL or relay.outbox_url_file"
         )
     try:
-        engine = outbox_engine(url)
+        engine = outbox_engine(url, waits=waits)
         tables = outbox_tables(MetaData(), settings.relay.table)
     except ValueError as exc:
         raise SettingsError(f"relay: {exc}") from None
-    store = OutboxStore(engine, settings.relay.table)
+    store = OutboxStore(engine, settings.relay.table, statement_s=waits.statement_s)
     return OpenedOutbox(store, RelayRows(store, tables), tables, engine)

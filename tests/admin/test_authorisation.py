@@ -26,6 +26,7 @@ SAMPLES = {
     "account": "main",
     "key": "0" * 32,
     "saved": "1",
+    "notification": "0192f3c47b1a7cc0a1b2c3d4e5f60718",
     "tx": "0192f3c47b1a7cc0a1b2c3d4e5f60718",
 }
 """A value for each parameter of a path. A new parameter without one fails here."""
