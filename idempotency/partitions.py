@@ -20,7 +20,7 @@ DAYS_AHEAD: Final = 7
 TABLES: Final = ("deliveries", "payloads")
 """The ledger's tables with partitions."""
 LOOKBACK_TABLES: Final = ("lookback_transactions",)
-"""Those of transactional messages."""
+"""Partitioned tables of transactional messages."""
 LOCK: Final = 0x686F6E67796170
 """Advisory lock for making and archiving partitions."""
 _FILL: Final = 85

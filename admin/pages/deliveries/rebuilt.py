@@ -21,7 +21,7 @@ from tracing.timeline import Moment, RebuiltDelivery, moments
 
 
 class RebuiltFacts(NamedTuple):
-    """What the warehouse has of one delivery."""
+    """Parts of one delivery in the warehouse."""
 
     delivery: RebuiltDelivery | None
     """None: it has nothing of it."""
