@@ -12,7 +12,8 @@ from deploy.local.system import Say
 
 
 class MariaDb(LocalServer):
-    programs = ("mariadb-server-core",)
+    # mariadb-install-db calls my_print_defaults, which is in the client's package.
+    programs = ("mariadb-server-core", "mariadb-client-core")
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout, "mariadb", layout.mariadb_port)

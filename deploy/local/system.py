@@ -35,6 +35,7 @@ _FOUND: dict[str, Callable[[], object]] = {
     "postgresql": postgres_programs,
     # The core alone: the whole package would start a server of the system's.
     "mariadb-server-core": lambda: shutil.which("mariadbd"),
+    "mariadb-client-core": lambda: shutil.which("my_print_defaults"),
     "chromium": lambda: shutil.which("chromium"),
     "fonts-noto-cjk": lambda: any(Path("/usr/share/fonts").rglob("NotoSansCJK*")),
     "systemd": lambda: shutil.which("systemd-analyze"),
