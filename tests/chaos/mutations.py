@@ -739,9 +739,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an adapter that fails after the write leaves the call in doubt",
-        "channels.engine:_read",
-        '        return for_all(call, Unknown("adapter_error", detail))\n',
-        '        return for_all(call, Rejected("adapter_error", detail))\n',
+        "channels.engine:Engine._read",
+        '            return for_all(call, Unknown("adapter_error", detail))\n',
+        '            return for_all(call, Rejected("adapter_error", detail))\n',
         ("tests/channels/test_engine.py::test_a_fault_after_the_write_is_in_doubt",),
     ),
     # -- the first byte --
