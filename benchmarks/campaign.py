@@ -47,7 +47,7 @@ _POLL_S: Final = 0.02
 _LONGEST_S: Final = 7_200.0
 
 
-class Size(NamedTuple):
+class CampaignSize(NamedTuple):
     """Size of one run."""
 
     rows: int = ROWS
@@ -64,7 +64,7 @@ class _Life(NamedTuple):
     rss_mib: float
 
 
-def measure(servers: Servers, *, size: Size, say: Callable[[str], None]) -> dict[str, Any]:
+def measure(servers: Servers, *, size: CampaignSize, say: Callable[[str], None]) -> dict[str, Any]:
     """Returns the report."""
     name = f"bench_campaign_{uuid.uuid4().hex[:6]}"
     with (
@@ -137,7 +137,7 @@ def _environment(
 def _lives(
     ledger: SqlLedger,
     run_id: str,
-    size: Size,
+    size: CampaignSize,
     environment: dict[str, str],
     folder: Path,
     say: Callable[[str], None],
@@ -176,7 +176,9 @@ def _passed(run: CampaignRun, mark: int, *, end: bool) -> bool:
     return run.ended_at is not None if end else run.done >= mark
 
 
-def _report(size: Size, run_id: str, counts: Counter[Any], lives: list[_Life]) -> dict[str, Any]:
+def _report(
+    size: CampaignSize, run_id: str, counts: Counter[Any], lives: list[_Life]
+) -> dict[str, Any]:
     wanted = (row_id(run_id, number).encode() for number in range(1, size.rows + 1))
     there = sum(1 for one in wanted if counts[one])
     figures = {

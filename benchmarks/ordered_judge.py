@@ -10,7 +10,7 @@ import msgspec
 
 from message.envelope import Notification
 from message.states import OPEN
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 
 _MS: Final = 1_000
 _TAIL: Final = 0.98
@@ -30,7 +30,7 @@ class OrderedVerdict(msgspec.Struct):
 
 
 def judged(
-    made: Sequence[Notification], records: Sequence[Record], states: Mapping[str, int]
+    made: Sequence[Notification], records: Sequence[LedgerRecord], states: Mapping[str, int]
 ) -> OrderedVerdict:
     """Returns what is wrong with the run; `states` counts the ledger's rows by state."""
     accepted = [record for record in records if record.accepted]
@@ -53,7 +53,9 @@ def _out_of_order(made: Sequence[Notification], places: Mapping[str, int]) -> in
     return sum(later < earlier for line in lines.values() for earlier, later in pairwise(line))
 
 
-def ordered_rate(made: Sequence[Notification], records: Sequence[Record], since_ms: int) -> float:
+def ordered_rate(
+    made: Sequence[Notification], records: Sequence[LedgerRecord], since_ms: int
+) -> float:
     """Ordered deliveries a second that arrived after `since_ms`; 0 for the whole run."""
     ordered = {item.id for item in made if item.ordering_key is not None}
     times = sorted(r.at_ms for r in records if r.accepted and r.id in ordered)

@@ -31,7 +31,7 @@ from hongyan_client.outbox.engine import outbox_engine
 from hongyan_client.outbox.store import OutboxStore
 from hongyan_client.publisher import Publisher
 from hongyan_client.records import Acknowledged, Record
-from producer.relay.marker import Marker
+from producer.relay.marker import RelayMarker
 from producer.relay.metrics import RelayMetrics
 from producer.relay.outage import KafkaOutage
 from producer.relay.relay import Relay, RelaySignals, RelayTerms
@@ -215,7 +215,7 @@ def _running(engine: Engine, publisher: Any) -> Iterator[RelayMetrics]:
     store, metrics = OutboxStore(engine), RelayMetrics("hongyan")
     signals = RelaySignals(threading.Event(), threading.Event())
     outage = KafkaOutage(_BATCH)
-    marker = Marker(store, outage, metrics, signals.wake)
+    marker = RelayMarker(store, outage, metrics, signals.wake)
     terms = RelayTerms("bench", 60.0, 0.5)
     relay = Relay(store, publisher, marker, outage, metrics, terms, signals)
     wakeups = Wakeups(store, signals)

@@ -1,4 +1,4 @@
-"""What a business process installs: the typed client, its spool, its outbox and the fenced check.
+"""The part that a business process installs: typed client, spool, outbox and fenced check.
 
 Names are loaded at their first use, so that `import hongyan_client` costs a few milliseconds.
 """
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from hongyan_client.errors import BufferFull as BufferFull
     from hongyan_client.errors import ClientClosed as ClientClosed
     from hongyan_client.errors import ClientError as ClientError
-    from hongyan_client.errors import InDoubt as InDoubt
     from hongyan_client.errors import NotDelivered as NotDelivered
     from hongyan_client.errors import SendFailed as SendFailed
+    from hongyan_client.errors import SendInDoubt as SendInDoubt
     from hongyan_client.errors import WrongNotification as WrongNotification
     from hongyan_client.errors import WrongProperties as WrongProperties
     from hongyan_client.metrics import ClientFigures as ClientFigures
@@ -41,7 +41,7 @@ _HOMES = {
     "hongyan_client.client": ("Client", "NotSentItem", "SendSummary"),
     "hongyan_client.composition": ("Composition", "compose"),
     "hongyan_client.errors": (
-        *("BufferFull", "ClientClosed", "ClientError", "InDoubt", "NotDelivered", "SendFailed"),
+        *("BufferFull", "ClientClosed", "ClientError", "SendInDoubt", "NotDelivered", "SendFailed"),
         *("WrongNotification", "WrongProperties"),
     ),
     "hongyan_client.metrics": ("ClientFigures",),

@@ -1,4 +1,4 @@
-"""What the client and its asyncio twin share: a notification becomes a record, and the record gets an end.
+"""The part that the client and its asyncio twin share: from a notification to its record's end.
 
 compose ─▶ record ─▶ publisher's buffer ─▶ acknowledged
                          │ full, failed, or an earlier one of its key waits
@@ -103,7 +103,7 @@ class ClientCore:
         self._counts.begin()
         try:
             self._hand_over(send, deadline_s, last)
-        except BaseException:
+        except BaseException:  # also of a signal: the send has no end to be counted
             self._counts.withdraw()
             raise
         self._shares.note(send.notification.lane.name, send.notification.ordering_key)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hongyan_client.errors import InDoubt, NotDelivered, SendFailed
+from hongyan_client.errors import NotDelivered, SendFailed, SendInDoubt
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -45,7 +45,7 @@ def failure_of(error: KafkaError, topic: str) -> SendFailed:
         return NotDelivered(text, code, repeatable=False)
     if name in _NOT_YET:
         return NotDelivered(text, code)
-    return InDoubt(text, code)
+    return SendInDoubt(text, code)
 
 
 def refusal(exc: Exception) -> NotDelivered | None:

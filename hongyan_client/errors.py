@@ -6,7 +6,7 @@ ClientError
  ├─ BufferFull       the buffer had no room until the deadline: nothing of the record was sent
  └─ SendFailed       no acknowledgement came; `code` is the broker's or librdkafka's name of the cause
      ├─ NotDelivered    the record is certainly not in Kafka
-     └─ InDoubt         the record may be in Kafka: send it again with the same id
+     └─ SendInDoubt         the record may be in Kafka: send it again with the same id
 """
 
 from __future__ import annotations
@@ -50,5 +50,5 @@ class NotDelivered(SendFailed):
     """The record is certainly not in Kafka."""
 
 
-class InDoubt(SendFailed):
+class SendInDoubt(SendFailed):
     """The record may be in Kafka."""

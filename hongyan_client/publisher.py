@@ -117,7 +117,7 @@ class Publisher:
         atexit.register(self._close_at_exit)
 
     def publish(self, record: Record, deadline_s: float) -> Future[Acknowledged]:
-        """Returns the acknowledgement to come; it fails with NotDelivered or InDoubt. Records of one
+        """Returns the acknowledgement to come; it fails with NotDelivered or SendInDoubt. Records of one
         key arrive in the order of the calls. Blocks while the buffer is full, for at most `deadline_s`
         seconds; never in a callback of a future. Raises BufferFull, ClientClosed."""
         future: PendingResult[Acknowledged] = PendingResult()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from concurrent.futures import Future
+from typing import Final, NamedTuple, Protocol
 
 Headers = Sequence[tuple[str, bytes]]
 _OVERHEAD: Final = 256
@@ -35,3 +36,11 @@ class Acknowledged(NamedTuple):
     offset: int
     timestamp_ms: int
     """Epoch milliseconds of the record, as Kafka keeps it."""
+
+
+class RecordPublisher(Protocol):
+    """The part of `hongyan_client.publisher.Publisher` that outbox, spool and look-back need."""
+
+    def publish(self, record: Record, deadline_s: float) -> Future[Acknowledged]:
+        """Returns the acknowledgement to come. Raises ClientError."""
+        ...

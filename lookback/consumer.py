@@ -55,7 +55,7 @@ class ReadBatch(NamedTuple):
 
 
 class ConsumerParts(NamedTuple):
-    """What the consumer works with."""
+    """Parts that the consumer works with."""
 
     consumer: Any
     store: Takes

@@ -1,7 +1,7 @@
-"""What a record, a check's answer, the time or a person makes of a transaction. Pure functions.
+"""Steps of a transaction by a record, a check's answer, the time or a person. Pure functions.
 
-Each returns a `Step`: the row afterwards (the same object if nothing changed), and the alert that must be
-written in the same database transaction. Times are epoch milliseconds of the database.
+Each returns a `TransactionStep`: the row afterwards (the same object if nothing changed), and the alert to
+write in the same database transaction. Times are epoch milliseconds of the database.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OtherTransaction(Exception):
     """The record's tx_id belongs to another business transaction; the text names it."""
 
 
-class Step(NamedTuple):
+class TransactionStep(NamedTuple):
     """Result of one decision."""
 
     row: TxRow
@@ -45,7 +45,9 @@ class Step(NamedTuple):
     """For metrics: a state that was reached, `repeat`, `conflict`, `late` or `unknown`."""
 
 
-def take_record(row: TxRow | None, record: LookbackRecord, terms: TxTerms, now: int) -> Step:
+def take_record(
+    row: TxRow | None, record: LookbackRecord, terms: TxTerms, now: int
+) -> TransactionStep:
     """Applies a record of the topic. Raises OtherTransaction."""
     if row is not None and (row.biz_type, row.biz_id) != (record.biz_type, record.biz_id):
         raise OtherTransaction(
@@ -60,7 +62,7 @@ def take_record(row: TxRow | None, record: LookbackRecord, terms: TxTerms, now: 
     return _decide(row, decision, _EVENTS[decision], BUSINESS, now)
 
 
-def _prepare(row: TxRow | None, record: PrepareRecord, terms: TxTerms, now: int) -> Step:
+def _prepare(row: TxRow | None, record: PrepareRecord, terms: TxTerms, now: int) -> TransactionStep:
     if row is None:
         state = next_state(None, _E.PREPARE)
         fresh = new_row(record.biz_type, record.biz_id, record.tx_id, state, now)
@@ -69,9 +71,9 @@ def _prepare(row: TxRow | None, record: PrepareRecord, terms: TxTerms, now: int)
     if row.body_hash is not None and row.body_hash != record.body_hash:
         return _conflict(row, "another body", BUSINESS, now)
     if row.state is _S.UNRESOLVED and not _waits_for_body(row):
-        return Step(row, did="repeat")
+        return TransactionStep(row, did="repeat")
     if not may(row.state, _E.PREPARE):
-        return Step(row, did="repeat")
+        return TransactionStep(row, did="repeat")
     decision = TxDecision(row.decision or row.early)
     return _decided(with_body(row, record, now), _E.PREPARE, decision, BUSINESS, now)
 
@@ -81,21 +83,29 @@ def _waits_for_body(row: TxRow) -> bool:
     return TxDecision.COMMIT in (row.early, row.decision)
 
 
-def _early(record: LookbackRecord, decision: TxDecision, terms: TxTerms, now: int) -> Step:
+def _early(
+    record: LookbackRecord, decision: TxDecision, terms: TxTerms, now: int
+) -> TransactionStep:
     state = next_state(None, _EVENTS[decision])
     row = new_row(record.biz_type, record.biz_id, record.tx_id, state, now)
     return _step(replace(row, early=decision.value), next_at=now + terms.grace_ms)
 
 
-def _decide(row: TxRow, decision: TxDecision, event: TxEvent, by: str, now: int) -> Step:
+def _decide(row: TxRow, decision: TxDecision, event: TxEvent, by: str, now: int) -> TransactionStep:
     """The first decision wins. The opposite one is a conflict."""
     known = row.decision or row.early
     if known:
-        return Step(row, did="repeat") if known == decision else _conflict(row, decision, by, now)
+        return (
+            TransactionStep(row, did="repeat")
+            if known == decision
+            else _conflict(row, decision, by, now)
+        )
     return _decided(row, event, decision, by, now)
 
 
-def _decided(row: TxRow, event: TxEvent, decision: TxDecision, by: str, now: int) -> Step:
+def _decided(
+    row: TxRow, event: TxEvent, decision: TxDecision, by: str, now: int
+) -> TransactionStep:
     state = next_state(row.state, event)
     return _step(
         row,
@@ -109,10 +119,10 @@ def _decided(row: TxRow, event: TxEvent, decision: TxDecision, by: str, now: int
     )
 
 
-def _conflict(row: TxRow, kind: str, by: str, now: int) -> Step:
+def _conflict(row: TxRow, kind: str, by: str, now: int) -> TransactionStep:
     """Records the first contradiction of a transaction; the decision stays as it is."""
     if row.conflict:
-        return Step(row, did="repeat")
+        return TransactionStep(row, did="repeat")
     alert = Raised(
         CONFLICT_RULE,
         "",
@@ -122,18 +132,18 @@ def _conflict(row: TxRow, kind: str, by: str, now: int) -> Step:
         1,
     )
     marked = replace(row, conflict=f"{kind} by {by}", conflict_at=now)
-    return Step(marked, alert, "conflict")
+    return TransactionStep(marked, alert, "conflict")
 
 
-def take_due(row: TxRow, terms: TxTerms, token: int, lease_ms: int, now: int) -> Step:
+def take_due(row: TxRow, terms: TxTerms, token: int, lease_ms: int, now: int) -> TransactionStep:
     """Applies the time to a row whose `next_at` is over: a check begins, or it is over without one."""
     if row.state in (_S.EARLY_COMMIT, _S.EARLY_ROLLBACK):
         return _grace_over(row, now)
     age = now - (row.prepared_at or now)
     if age < terms.immunity_ms:
-        return Step(replace(row, next_at=now + terms.immunity_ms - age))
+        return TransactionStep(replace(row, next_at=now + terms.immunity_ms - age))
     if not terms.has_check and age < terms.deadline_ms:
-        return Step(replace(row, next_at=now + terms.deadline_ms - age))
+        return TransactionStep(replace(row, next_at=now + terms.deadline_ms - age))
     if row.checks >= terms.max_checks or (age >= terms.deadline_ms and not _is_owed(row, terms)):
         return _unresolved(row, _E.SPENT, _spent(row, terms, age), now)
     state = next_state(row.state, _E.DUE)
@@ -145,7 +155,7 @@ def _is_owed(row: TxRow, terms: TxTerms) -> bool:
     return terms.has_check and not row.checks and row.state is _S.PREPARED
 
 
-def _grace_over(row: TxRow, now: int) -> Step:
+def _grace_over(row: TxRow, now: int) -> TransactionStep:
     if row.state is _S.EARLY_ROLLBACK:
         return _decided(row, _E.GRACE_OVER, TxDecision.ROLLBACK, BUSINESS, now)
     reason = "no_body: it was committed and its prepare never came"
@@ -158,7 +168,7 @@ def _spent(row: TxRow, terms: TxTerms, age: int) -> str:
     return f"deadline_over: no decision came within {age // 1_000} s"
 
 
-def _unresolved(row: TxRow, event: TxEvent, reason: str, now: int) -> Step:
+def _unresolved(row: TxRow, event: TxEvent, reason: str, now: int) -> TransactionStep:
     code = reason.partition(":")[0]
     alert = Raised(
         UNRESOLVED_RULE,
@@ -172,13 +182,15 @@ def _unresolved(row: TxRow, event: TxEvent, reason: str, now: int) -> Step:
     return step._replace(alert=alert)
 
 
-def take_reply(row: TxRow, token: int, reply: CheckReply, terms: TxTerms, now: int) -> Step:
+def take_reply(
+    row: TxRow, token: int, reply: CheckReply, terms: TxTerms, now: int
+) -> TransactionStep:
     """Applies a check's answer. A check that no longer holds the row changes nothing but a conflict."""
     decision = _counted(row, reply, terms, now)
     if row.state is not _S.CHECKING or row.lease_token != token:
         if decision and row.decision and row.decision != decision:
             return _conflict(row, decision, CHECK, now)
-        return Step(row, did="late")
+        return TransactionStep(row, did="late")
     checked = replace(row, checks=row.checks + 1) if reply.made else row
     if decision:
         return _decided(checked, _CHECK[decision], decision, CHECK, now)
@@ -196,7 +208,7 @@ def _counted(row: TxRow, reply: CheckReply, terms: TxTerms, now: int) -> TxDecis
     return TxDecision.ROLLBACK if reply.fenced or now >= certain_at else None
 
 
-def _no_answer(row: TxRow, reply: CheckReply, terms: TxTerms, now: int) -> Step:
+def _no_answer(row: TxRow, reply: CheckReply, terms: TxTerms, now: int) -> TransactionStep:
     age = now - (row.prepared_at or now)
     error = reply.detail or "the answer was UNKNOWN"
     next_at = now + terms.pause_ms(row.checks)
@@ -210,32 +222,36 @@ def _no_answer(row: TxRow, reply: CheckReply, terms: TxTerms, now: int) -> Step:
     return _step(row, state=state, lease_token=0, next_at=next_at)._replace(did="unknown")
 
 
-def take_forwarded(row: TxRow, token: int, body_hash: bytes, place: str, now: int) -> Step:
+def take_forwarded(
+    row: TxRow, token: int, body_hash: bytes, place: str, now: int
+) -> TransactionStep:
     """Marks a message that the broker acknowledged; only its holder may."""
     if row.state is not _S.COMMITTED or row.lease_token != token or row.body_hash != body_hash:
-        return Step(row, did="late")
+        return TransactionStep(row, did="late")
     state = next_state(row.state, _E.ACKNOWLEDGED)
     changed = {"forwarded_to": place, "forwarded_at": now, "last_error": ""}
     return _step(row, state=state, lease_token=0, next_at=None, **changed)
 
 
-def take_damaged(row: TxRow, token: int, now: int) -> Step:
+def take_damaged(row: TxRow, token: int, now: int) -> TransactionStep:
     """Parks a committed message whose stored bytes are not the prepared ones."""
     if row.state is not _S.COMMITTED or row.lease_token != token:
-        return Step(row, did="late")
+        return TransactionStep(row, did="late")
     reason = "body_damaged: the stored bytes do not have the hash of the prepared ones"
     return _unresolved(row, _E.DAMAGED, reason, now)
 
 
-def take_not_forwarded(row: TxRow, token: int, error: str, next_at: int) -> Step:
+def take_not_forwarded(row: TxRow, token: int, error: str, next_at: int) -> TransactionStep:
     """Puts a message back whose forward failed; it goes again, as often as it must."""
     if row.state is not _S.COMMITTED or row.lease_token != token:
-        return Step(row, did="late")
+        return TransactionStep(row, did="late")
     tried = replace(row, tries=row.tries + 1, last_error=error[:_ERROR_CHARACTERS])
     return _step(tried, lease_token=0, next_at=next_at)._replace(did="not_forwarded")
 
 
-def take_person(row: TxRow, decision: TxDecision, person: str, reason: str, now: int) -> Step:
+def take_person(
+    row: TxRow, decision: TxDecision, person: str, reason: str, now: int
+) -> TransactionStep:
     """Applies a person's decision. Raises NotResolvable."""
     if row.state is not _S.UNRESOLVED:
         raise NotResolvable(f"{row.tx_id} is {row.state}: only unresolved ones can be decided")
@@ -251,6 +267,6 @@ def take_person(row: TxRow, decision: TxDecision, person: str, reason: str, now:
     return step._replace(row=replace(step.row, person=person, why=reason))
 
 
-def _step(row: TxRow, **changes: Any) -> Step:
+def _step(row: TxRow, **changes: Any) -> TransactionStep:
     changed = replace(row, **changes)
-    return Step(changed, did=changed.state.value)
+    return TransactionStep(changed, did=changed.state.value)

@@ -24,7 +24,7 @@ from lookback import sql
 from lookback.check import CheckReply
 from lookback.decisions import (
     OtherTransaction,
-    Step,
+    TransactionStep,
     take_damaged,
     take_due,
     take_forwarded,
@@ -54,7 +54,7 @@ class TakenRecords(NamedTuple):
     """Result of one batch of records."""
 
     did: Counter[str]
-    """Steps by their name (`lookback.decisions.Step`)."""
+    """Steps by their name (`lookback.decisions.TransactionStep`)."""
     poison: dict[int, str]
     """Reason by the index of a record that belongs to another transaction; nothing was written for it."""
 
@@ -140,7 +140,7 @@ class LookbackStore(LedgerPart):
         with self._begin() as (connection, _now):
             return list(connection.execute(sql.KINDS).scalars())
 
-    def _due(self, statement: Any, asked: dict[str, Any], lease_ms: int) -> list[Step]:
+    def _due(self, statement: Any, asked: dict[str, Any], lease_ms: int) -> list[TransactionStep]:
         with self._begin() as (connection, now):
             found = [_row(one) for one in connection.execute(statement, {**asked, "now": now})]
             steps = [
@@ -207,8 +207,8 @@ class LookbackStore(LedgerPart):
         return self._terms.get(biz_type, _NO_TERMS)
 
     def change(
-        self, connection: Connection, tx_id: str, decide: Callable[[int, TxRow], Step]
-    ) -> Step | None:
+        self, connection: Connection, tx_id: str, decide: Callable[[int, TxRow], TransactionStep]
+    ) -> TransactionStep | None:
         """Applies a decision to one transaction in the caller's database transaction. Returns None if there
         is no such transaction."""
         now = self.clock(connection)
@@ -219,7 +219,7 @@ class LookbackStore(LedgerPart):
         self._finish(connection, found, [step], now)
         return step
 
-    def _held(self, row: TxRow, decide: Callable[[int, TxRow], Step]) -> str:
+    def _held(self, row: TxRow, decide: Callable[[int, TxRow], TransactionStep]) -> str:
         with self._begin() as (connection, _now):
             step = self.change(connection, row.tx_id, decide)
         return step.did if step is not None else "late"
@@ -233,7 +233,11 @@ class LookbackStore(LedgerPart):
         return {row.tx_id: row for row in map(_row, found)}
 
     def _finish(
-        self, connection: Connection, found: Sequence[TxRow], steps: Sequence[Step], now: int
+        self,
+        connection: Connection,
+        found: Sequence[TxRow],
+        steps: Sequence[TransactionStep],
+        now: int,
     ) -> None:
         pairs = zip(found, (step.row for step in steps), strict=True)
         self._write(connection, list(pairs), now)
@@ -260,7 +264,7 @@ class LookbackStore(LedgerPart):
         }
 
 
-def _mark(row: TxRow, done: Forwarded, now: int) -> Step:
+def _mark(row: TxRow, done: Forwarded, now: int) -> TransactionStep:
     """`done.row` is the message as it was sent, so its hash is that of the bytes that Kafka has."""
     return take_forwarded(row, done.row.lease_token, done.row.body_hash or b"", done.place, now)
 

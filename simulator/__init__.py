@@ -11,7 +11,7 @@ request is on disk. So the ledger has every acceptance that a client believes in
 
 from simulator.cli import main, serve
 from simulator.faults import Faults
-from simulator.ledger import Record, read_ledger
+from simulator.ledger import LedgerRecord, read_ledger
 from simulator.options import SimulatorOptions
 from simulator.process import Simulator, SimulatorError, spawn
 from simulator.report import KeyReport, Report, Summary, report_of
@@ -21,8 +21,8 @@ __all__ = [
     "ECHOING",
     "Faults",
     "KeyReport",
+    "LedgerRecord",
     "Lists",
-    "Record",
     "Report",
     "Simulator",
     "SimulatorError",

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Final
 
 from simulator.faults import ConnectionEnd, FaultDecision, receiver_code
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.options import SimulatorOptions
 from simulator.protocols import PROTOCOLS
 from simulator.provider import Provider
@@ -98,7 +98,7 @@ class SimulatedExchange:
             turn = self._turn(f"receiver\0{one.receiver}")
             code = receiver_code(provider.rules.ready, provider.seed, path, one.receiver, turn)
         verdict = Verdict(one, earlier or protocol.provider_id(seq), code, earlier is not None)
-        record = Record(
+        record = LedgerRecord(
             seq=seq,
             at_ms=self.world.now_ms(),
             key=key,
@@ -119,7 +119,7 @@ class SimulatedExchange:
         self._accepted(record)
         return verdict
 
-    def _accepted(self, record: Record) -> None:
+    def _accepted(self, record: LedgerRecord) -> None:
         if record.accepted and record.protocol in self.protocols:
             self.protocols[record.protocol].accepted(record)
 

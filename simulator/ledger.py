@@ -16,7 +16,7 @@ import msgspec
 from simulator.delayed_replies import attempt
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class LedgerRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One receiver of one call as it was received, and the simulator's decision about it."""
 
     seq: int
@@ -43,7 +43,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Record)
+_decoder = msgspec.json.Decoder(LedgerRecord)
 
 
 class LedgerWriter:
@@ -62,7 +62,7 @@ class LedgerWriter:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def append(self, record: Record, done: Callable[[], None]) -> None:
+    def append(self, record: LedgerRecord, done: Callable[[], None]) -> None:
         """Keeps the record; calls `done` once it is on disk."""
         self._lines.append(_encoder.encode(record) + b"\n")
         self.after(done)
@@ -108,7 +108,7 @@ class LedgerWriter:
         self._loop.call_soon(self._commit)
 
 
-def read_ledger(path: str | Path) -> Iterator[Record]:
+def read_ledger(path: str | Path) -> Iterator[LedgerRecord]:
     """Yields every record in order of arrival; skips a torn last line."""
     with Path(path).open("rb") as file:
         for line in file:

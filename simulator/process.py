@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from simulator.ledger import Record, read_ledger
+from simulator.ledger import LedgerRecord, read_ledger
 from simulator.options import Control, SimulatorOptions, Started
 from simulator.report import KeyReport, Report, report_of
 
@@ -56,7 +56,7 @@ class Simulator:
         answer = self._client.get("/_report", params={"key": key})
         return msgspec.json.decode(answer.content, type=KeyReport | None)
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[LedgerRecord]:
         """Yields the ledger on disk; works before and after the end, however it came."""
         return read_ledger(self.ledger)
 

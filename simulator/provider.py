@@ -17,7 +17,7 @@ import msgspec
 
 from simulator.delayed_replies import DelayQueue
 from simulator.faults import ConnectionEnd, FaultDecision, decide
-from simulator.ledger import LedgerWriter, Record
+from simulator.ledger import LedgerRecord, LedgerWriter
 from simulator.options import Rules, SimulatorOptions
 from simulator.report import Memory, provider_id
 from simulator.servers.http_request import Request, RequestClient
@@ -110,9 +110,9 @@ class Provider:
 
     def _record(
         self, request: Request, path: str, message: _Message, fate: FaultDecision, repeated: bool
-    ) -> Record:
+    ) -> LedgerRecord:
         answer = str(fate.status) if fate.ending is ConnectionEnd.ANSWER else fate.ending.value
-        return Record(
+        return LedgerRecord(
             seq=self.memory.last_seq + 1,
             at_ms=_now_ms(),
             key=request.key,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 
 
 class KeyReport(msgspec.Struct):
@@ -31,7 +31,7 @@ class KeyReport(msgspec.Struct):
     first_ms: int = 0
     last_ms: int = 0
 
-    def add(self, record: Record) -> None:
+    def add(self, record: LedgerRecord) -> None:
         """Counts one more request."""
         self.requests += 1
         self.answers[record.answer] = self.answers.get(record.answer, 0) + 1
@@ -71,22 +71,22 @@ class Report(msgspec.Struct):
 class Memory:
     """All keys seen so far; grows by one KeyReport a key."""
 
-    def __init__(self, records: Iterable[Record] = ()) -> None:
+    def __init__(self, records: Iterable[LedgerRecord] = ()) -> None:
         self.keys: dict[str, KeyReport] = {}
         self.counts: dict[str, int] = {}
         self.last_seq = 0
-        self._spoken: list[Record] = []
+        self._spoken: list[LedgerRecord] = []
         for record in records:
             self.add(record)
             if record.protocol:
                 self._spoken.append(record)
 
-    def of_protocols(self) -> list[Record]:
+    def of_protocols(self) -> list[LedgerRecord]:
         """Returns the records of wire protocols from an earlier run; only the first call returns them."""
         spoken, self._spoken = self._spoken, []
         return spoken
 
-    def add(self, record: Record) -> KeyReport:
+    def add(self, record: LedgerRecord) -> KeyReport:
         """Takes in one record. Returns its key's report."""
         seen = self.keys.get(record.key)
         if seen is None:
@@ -102,12 +102,12 @@ class Memory:
         return Report(_summary(keys, self.counts), [] if summary_only else keys)
 
 
-def report_of(records: Iterable[Record]) -> Report:
+def report_of(records: Iterable[LedgerRecord]) -> Report:
     """Returns the report of a ledger: `report_of(read_ledger(path))`."""
     return Memory(records).report()
 
 
-def provider_id(record: Record) -> str:
+def provider_id(record: LedgerRecord) -> str:
     """Returns the provider's name for the message of this record."""
     return record.provider_id or f"sim-{record.seq}"
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.servers.http_request import Request
 
 ID: str = "simulator-id"
@@ -150,7 +150,7 @@ class WireProtocol:
         """Returns the earlier message's id if the provider would drop this as its repeat; else None."""
         return None
 
-    def accepted(self, record: Record) -> None:
+    def accepted(self, record: LedgerRecord) -> None:
         """Remembers a recipient's acceptance, for queries, dedup and receipts. Called again for every
         record of this protocol when the simulator starts on an earlier ledger."""
 

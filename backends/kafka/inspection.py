@@ -70,7 +70,7 @@ class BrokerState(msgspec.Struct, frozen=True):
     refusal: str = ""
 
 
-class PartitionState(msgspec.Struct, frozen=True):
+class PartitionHealth(msgspec.Struct, frozen=True):
     """One partition now; a leader of -1 is none."""
 
     id: int
@@ -83,7 +83,7 @@ class TopicState(msgspec.Struct, frozen=True):
     """One topic. Without partitions it is not there; `refusal` says why something is not known."""
 
     name: str
-    partitions: list[PartitionState] = []
+    partitions: list[PartitionHealth] = []
     config: dict[str, ConfigValue] = {}
     refusal: str = ""
 
@@ -197,7 +197,7 @@ class ClusterInspection:
         states = {name: TopicState(name, refusal=refused.get(name, "")) for name in names}
         for name, topic in found.items():
             partitions = [
-                PartitionState(one.id, one.leader, len(one.replicas), len(one.isrs))
+                PartitionHealth(one.id, one.leader, len(one.replicas), len(one.isrs))
                 for one in topic.partitions.values()
             ]
             states[name] = TopicState(name, partitions, *configs[name])

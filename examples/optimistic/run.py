@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from confluent_kafka import Consumer
 
 from backends.kafka.embedded import EmbeddedKafka
-from hongyan_client.consumer.event_order import DeliveryEnd, supersedes
+from hongyan_client.consumer.event_order import EventEnd, supersedes
 from hongyan_client.consumer.inbox import EventInbox, InboxStatus, VersionedRow
 from hongyan_client.publisher import Publisher
 from hongyan_client.records import Record
@@ -146,10 +146,10 @@ def consumer(url: str, bootstrap: str, dies: str) -> int:
 
 
 def apply(inbox: EventInbox, event: Mapping[str, Any]) -> InboxStatus:
-    new = DeliveryEnd(event["state"], event["ended_at"])
+    new = EventEnd(event["state"], event["ended_at"])
 
     def change(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        known = DeliveryEnd(row["state"], row["ended_at"]) if row["state"] else None
+        known = EventEnd(row["state"], row["ended_at"]) if row["state"] else None
         if not supersedes(new, known):
             return None
         told = row["told"] + (new.state == "DELIVERED")

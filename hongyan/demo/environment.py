@@ -16,7 +16,7 @@ from hongyan.demo.folder import LEDGER, set_mark
 from hongyan.dev.process_tree import ProcessTree, without_settings
 from idempotency.sql_ledger import upgrade
 from message.vocabulary import LANES, Lane, dead_letter_topic, trace_topic
-from simulator import Faults, Lists, Record, Simulator, spawn
+from simulator import Faults, LedgerRecord, Lists, Simulator, spawn
 
 CHANNEL: Final = "webhook"
 LATENCY_MS: Final = "p50=30,p99=150"
@@ -100,7 +100,7 @@ class DemoEnvironment:
         """Starts a recovery process with the built-in scheduler."""
         self.tree.start(name, "recovery", "--embedded", RECOVERY__ID=name)
 
-    def book(self) -> Iterable[Record]:
+    def book(self) -> Iterable[LedgerRecord]:
         """Returns the provider's own book, as it is on disk."""
         return self.provider.records()
 

@@ -16,7 +16,7 @@ import msgspec
 from backends.sql.database import Database
 from hongyan.demo.progress import IN_DOUBT, rows
 from message.envelope import Notification
-from simulator import Record
+from simulator import LedgerRecord
 
 _STATES: Final = "SELECT delivery_key, state, message_id FROM hongyan_deliveries"
 _MS: Final = 1_000
@@ -79,7 +79,7 @@ class ProviderProof(msgspec.Struct, frozen=True):
         )
 
 
-def prove(sends: AcknowledgedSends, book: Iterable[Record]) -> ProviderProof:
+def prove(sends: AcknowledgedSends, book: Iterable[LedgerRecord]) -> ProviderProof:
     """Returns the proof: counts the provider's acceptances, receiver by receiver."""
     accepted = Counter(Addressee(one.id, one.receiver) for one in book if one.accepted)
     asked = sends.created_at.keys()
@@ -132,14 +132,14 @@ def ledger_states(database: Database) -> dict[str, tuple[str, str]]:
     return {key: (state, message) for key, state, message in rows(database, _STATES)}
 
 
-def doubt_in(states: Mapping[str, tuple[str, str]], book: Iterable[Record]) -> Doubt:
+def doubt_in(states: Mapping[str, tuple[str, str]], book: Iterable[LedgerRecord]) -> Doubt:
     """Returns the deliveries in doubt, and how many of them the provider has."""
     doubt = {key: message for key, (state, message) in states.items() if state == IN_DOUBT}
     arrived = {one.key for one in book if one.accepted}
     return Doubt(doubt, len(doubt.keys() & arrived))
 
 
-def waits_ms(sends: AcknowledgedSends, book: Iterable[Record]) -> list[int]:
+def waits_ms(sends: AcknowledgedSends, book: Iterable[LedgerRecord]) -> list[int]:
     """Returns the milliseconds from creation to the provider, for each accepted receiver."""
     created = sends.created_at
     return [
@@ -156,7 +156,7 @@ def quantile(values: Collection[int], percent: int) -> float:
     return round(quantiles(values, n=100, method="inclusive")[percent - 1], 1)
 
 
-def duration_s(sends: AcknowledgedSends, book: Iterable[Record]) -> float:
+def duration_s(sends: AcknowledgedSends, book: Iterable[LedgerRecord]) -> float:
     """Returns the seconds from the first notification to the last acceptance; 0 without any."""
     ends = [one.at_ms for one in book if one.accepted]
     return (max(ends) - min(sends.created_at.values())) / _MS if ends and len(sends) else 0.0

@@ -10,7 +10,7 @@ from hongyan.terminal import out
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from producer.doctor.diagnosis import Diagnosis, Finding, Gap
+    from producer.doctor.diagnosis import Diagnosis, DoctorFinding, Gap
 
 _STYLES: Final = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _WORDS: Final = {"error": "ERROR", "warning": "WARNING", "info": "note"}
@@ -63,7 +63,7 @@ def _quoted(sql: str) -> str:
     return " -c ".join(f'"{one}"' for one in statements)
 
 
-def _block(one: Finding) -> Table:
+def _block(one: DoctorFinding) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -88,7 +88,7 @@ def _block(one: Finding) -> Table:
     return grid
 
 
-def _note(one: Finding) -> Table:
+def _note(one: DoctorFinding) -> Table:
     from rich.table import Table
     from rich.text import Text
 

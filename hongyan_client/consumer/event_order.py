@@ -8,7 +8,7 @@ _AFTER_SENT: Final = frozenset({"DELIVERED", "UNDELIVERED"})
 _SENT: Final = "SENT"
 
 
-class DeliveryEnd(NamedTuple):
+class EventEnd(NamedTuple):
     """The fields of an event that order it."""
 
     state: str
@@ -16,7 +16,7 @@ class DeliveryEnd(NamedTuple):
     """Epoch milliseconds."""
 
 
-def supersedes(new: DeliveryEnd, known: DeliveryEnd | None) -> bool:
+def supersedes(new: EventEnd, known: EventEnd | None) -> bool:
     """Returns whether `new` replaces `known`. A receipt comes after SENT, whatever their times; otherwise
     the later one wins."""
     if known is None:

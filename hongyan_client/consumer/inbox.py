@@ -33,7 +33,7 @@ newer row, so it must do nothing else."""
 
 
 class InboxStatus(StrEnum):
-    """What became of one event."""
+    """The result of one event."""
 
     APPLIED = "applied"
     REPEATED = "repeated"

@@ -18,13 +18,13 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final
 
 from hongyan_client.errors import ClientError
 from hongyan_client.lookback.errors import BadIdentity, PrepareLate
 from hongyan_client.lookback.identity import TransactionRef
 from hongyan_client.lookback.transaction_state import StateReply, TransactionState
-from hongyan_client.records import Acknowledged, Record
+from hongyan_client.records import Acknowledged, Record, RecordPublisher
 from message.ids import new_id
 from message.lookback import (
     TOPIC,
@@ -40,14 +40,6 @@ from message.lookback import (
 log = logging.getLogger("hongyan_client")
 
 _DEADLINE_S: Final = 10.0
-
-
-class RecordPublisher(Protocol):
-    """`hongyan_client.publisher.Publisher`, as this module needs it."""
-
-    def publish(self, record: Record, deadline_s: float) -> Future[Acknowledged]:
-        """Returns the acknowledgement to come. Raises ClientError."""
-        ...
 
 
 class LookBack:
@@ -109,7 +101,9 @@ class LookBack:
         ref = self.prepare(biz_id, record)
         try:
             yield ref
-        except BaseException:
+        except (
+            BaseException
+        ):  # any end of the block but its last line: it is the barrier's to decide
             if decide is not None:
                 self._pass_on(ref, decide(ref).state)
             raise

@@ -19,9 +19,10 @@ from typing import Final
 from sqlalchemy import Engine
 
 from hongyan_client.outbox.errors import OutboxTrouble
-from hongyan_client.outbox.publication import RecordPublisher, await_batch, publish_batch
+from hongyan_client.outbox.publication import await_batch, publish_batch
 from hongyan_client.outbox.store import ClaimedBatch, OutboxStore
 from hongyan_client.outbox.tables import DEFAULT_NAME
+from hongyan_client.records import RecordPublisher
 
 log = logging.getLogger("hongyan_client")
 
@@ -83,7 +84,7 @@ class CommitPublisher:
                 self._publish(ids)
             except OutboxTrouble as exc:
                 log.info("outbox: %d rows are left to the relays: %s", len(ids), exc)
-            except Exception:
+            except Exception:  # never the business's trouble: the relays publish these rows
                 log.exception("outbox: %d rows are left to the relays", len(ids))
 
     def _next(self) -> list[int] | None:

@@ -1,4 +1,4 @@
-"""What a person looks at and orders: rows by state, a parked row's release, a recall."""
+"""Views and orders of a person: rows by state, a parked row's release, a recall."""
 
 from __future__ import annotations
 

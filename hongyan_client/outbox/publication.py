@@ -13,25 +13,17 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from hongyan_client.errors import BufferFull, ClientClosed, InDoubt, SendFailed
+from hongyan_client.errors import BufferFull, ClientClosed, SendFailed, SendInDoubt
 from hongyan_client.outbox.entry import record_headers_of
 from hongyan_client.outbox.store import ClaimedBatch, ClaimedRow, FailedRow
-from hongyan_client.records import Acknowledged, Record
+from hongyan_client.records import Acknowledged, Record, RecordPublisher
 
 _MOST_DOUBLINGS: Final = 30
 _FULL_S: Final = 1.0
 """Longest wait for room in the publisher's buffer."""
 ENDED: Final = "every attempt ended with the process that made it"
-
-
-class RecordPublisher(Protocol):
-    """The part of `hongyan_client.publisher.Publisher` that is used here."""
-
-    def publish(self, record: Record, deadline_s: float) -> Future[Acknowledged]:
-        """Returns the acknowledgement to come. Raises BufferFull, ClientClosed."""
-        ...
 
 
 class StartedBatch(NamedTuple):
@@ -92,7 +84,7 @@ def await_batch(
                 failed_row(row, "Kafka did not answer before the lease ended", True, chance)
             )
         except SendFailed as exc:
-            in_doubt = isinstance(exc, InDoubt)
+            in_doubt = isinstance(exc, SendInDoubt)
             again = failed_row(row, str(exc), in_doubt, chance)
             failed.append(again if exc.repeatable else again._replace(delay_ms=None))
         else:

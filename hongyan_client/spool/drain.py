@@ -9,10 +9,10 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from hongyan_client.errors import ClientError
-from hongyan_client.records import Record
+from hongyan_client.records import RecordPublisher
 from hongyan_client.spool.rows import SpooledRow
 from hongyan_client.spool.store import DrainOutcome, LineHead, SpoolStore, StaleDrain
 
@@ -30,15 +30,8 @@ _MOST_REMEMBERED: Final = 50_000
 DAMAGED: Final = "its bytes changed on disk"
 
 
-class RecordPublisher(Protocol):
-    """The part of `hongyan_client.publisher.Publisher` that a drain needs."""
-
-    def publish(self, record: Record, deadline_s: float) -> Future[Any]:
-        """Returns the acknowledgement to come. Raises ClientError."""
-
-
 class PassResult(NamedTuple):
-    """What a pass did."""
+    """Counts of one pass."""
 
     published: int = 0
     failed: int = 0

@@ -1,4 +1,4 @@
-"""What a person sees of a spool: figures, problems, and records with masked receivers."""
+"""A spool as a person sees it: figures, problems, and records with masked receivers."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class SpooledRow(NamedTuple):
 
 
 class MaskedMessage(NamedTuple):
-    """What a listing shows of a record's contents."""
+    """The contents of a record in a listing."""
 
     message_id: str
     receivers: str

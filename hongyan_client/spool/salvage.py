@@ -33,7 +33,7 @@ _INSERT: Final = f"INSERT OR IGNORE INTO records ({COLUMNS}) VALUES ({', '.join(
 
 
 class Salvage(NamedTuple):
-    """What was done about a damaged file."""
+    """The result of mending a damaged file."""
 
     saved: int
     damaged_file: Path

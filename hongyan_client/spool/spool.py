@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hongyan_client.errors import ClientClosed
-from hongyan_client.records import Record
+from hongyan_client.records import Record, RecordPublisher
 from hongyan_client.spool.commits import SharedCommit
-from hongyan_client.spool.drain import DrainPass, PassResult, RecordPublisher
+from hongyan_client.spool.drain import DrainPass, PassResult
 from hongyan_client.spool.errors import SpoolDamaged, SpoolError
 from hongyan_client.spool.folder import DEFAULT_MAX_BYTES, SpoolFolder
 from hongyan_client.spool.salvage import Salvage
@@ -71,7 +71,7 @@ class Spool:
         self._folder = SpoolFolder(Path(folder), max_bytes)
         self._now_ms = now_ms
         self.salvage: Salvage | None = self._folder.prepare(now_ms())
-        """What was read of a damaged file, when this process opened it or later. Written by `_replace`."""
+        """Records read from a damaged file, at the opening or later. Written by `_replace`."""
         self._store = self._folder.store()
         self._commits = SharedCommit(self._put)
         self._pass = DrainPass(self._store, publisher, now_ms)  # of the thread

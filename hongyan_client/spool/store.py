@@ -63,7 +63,7 @@ class LineHead(NamedTuple):
 
 
 class DrainOutcome(NamedTuple):
-    """How the publishing of some records ended: ids, and texts of errors by id."""
+    """Ends of some records' publishing: ids, and texts of errors by id."""
 
     published: Sequence[int] = ()
     failed: Mapping[int, str] = {}
@@ -75,7 +75,7 @@ class StaleDrain(Exception):
 
 
 class SpoolCounts(NamedTuple):
-    """What a spool holds now, and what it has done since its file was made."""
+    """Contents of a spool now, and its counts since its file was made."""
 
     waiting: int
     parked: int

@@ -10,7 +10,7 @@ from backends.check_settings import CheckSettings, check_settings
 from channels.engine import Sender
 from lookback.check import Checker
 from lookback.checks.addresses import GRPC, address_of
-from lookback.checks.guarded import GuardedCheck, Question
+from lookback.checks.guarded import CheckQuestion, GuardedCheck
 from lookback.checks.http_check import HttpCheck
 
 
@@ -26,7 +26,7 @@ def open_checks(
     return found
 
 
-def _opened(name: str, settings: CheckSettings, sender: Sender, stack: ExitStack) -> Question:
+def _opened(name: str, settings: CheckSettings, sender: Sender, stack: ExitStack) -> CheckQuestion:
     url = address_of(name, settings)
     if url.scheme not in GRPC:
         return HttpCheck(url, settings, sender)

@@ -35,7 +35,7 @@ _OPTIONS: Final = (
 
 
 class GrpcCheck:
-    """Implements `lookback.checks.guarded.Question`. Safe from any thread; `close` ends its connection."""
+    """Implements `lookback.checks.guarded.CheckQuestion`. Thread-safe; `close` ends its connection."""
 
     def __init__(
         self, url: Endpoint, settings: CheckSettings, now: Callable[[], float] = time

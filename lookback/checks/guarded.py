@@ -22,7 +22,7 @@ POLICY: Final = BreakerPolicy(window_ms=30_000, min_calls=5, share=0.8, probes=1
 _FULL_WAIT_S: Final = 0.5
 
 
-class Question(Protocol):
+class CheckQuestion(Protocol):
     """Asks one endpoint once, within its time limit. Called from several threads at once."""
 
     def ask(self, ref: TransactionRef) -> CheckReply:
@@ -35,7 +35,7 @@ class GuardedCheck:
 
     def __init__(
         self,
-        question: Question,
+        question: CheckQuestion,
         concurrency: int,
         policy: BreakerPolicy = POLICY,
         now: Callable[[], float] = monotonic,

@@ -30,7 +30,7 @@ _MOST_DETAIL: Final = 200
 
 
 class HttpCheck:
-    """Implements `lookback.checks.guarded.Question`. Thread-safe as `sender` is."""
+    """Implements `lookback.checks.guarded.CheckQuestion`. Thread-safe as `sender` is."""
 
     def __init__(
         self,

@@ -8,13 +8,13 @@ from typing import Final, Literal
 import msgspec
 
 from producer.doctor.facts import Facts
-from producer.doctor.rule import ONE_BROKER, NotKnown, Rule, Seen, Severity
+from producer.doctor.rule import ONE_BROKER, DoctorRule, NotKnown, Seen, Severity
 
 Status = Literal["ok", "found", "unknown"]
 _ORDER: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One deviation of one rule, with all subjects that have it."""
 
     rule: str
@@ -42,7 +42,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one run."""
 
-    findings: list[Finding]
+    findings: list[DoctorFinding]
     unknown: list[Gap]
     passed: list[str]
     at_ms: int = 0
@@ -60,9 +60,9 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         return not self.count(Severity.ERROR) and not gaps
 
 
-def diagnose(facts: Facts, rules: Sequence[Rule]) -> Diagnosis:
+def diagnose(facts: Facts, rules: Sequence[DoctorRule]) -> Diagnosis:
     """Returns what the rules say of these facts, errors first."""
-    findings: list[Finding] = []
+    findings: list[DoctorFinding] = []
     unknown: list[Gap] = []
     passed: list[str] = []
     for rule in rules:
@@ -77,7 +77,7 @@ def diagnose(facts: Facts, rules: Sequence[Rule]) -> Diagnosis:
     )
 
 
-def _applied(rule: Rule, facts: Facts) -> tuple[list[Seen], list[NotKnown]]:
+def _applied(rule: DoctorRule, facts: Facts) -> tuple[list[Seen], list[NotKnown]]:
     lacking = [source for source in rule.needs if source in facts.missing]
     if lacking:
         return [], [NotKnown(source, facts.missing[source]) for source in lacking]
@@ -88,7 +88,7 @@ def _applied(rule: Rule, facts: Facts) -> tuple[list[Seen], list[NotKnown]]:
     )
 
 
-def _grouped(rule: Rule, seen: Sequence[Seen], facts: Facts) -> list[Finding]:
+def _grouped(rule: DoctorRule, seen: Sequence[Seen], facts: Facts) -> list[DoctorFinding]:
     alike: dict[tuple[object, ...], list[Seen]] = {}
     for one in seen:
         key = (one.seen, one.source, one.wanted, one.severity, one.why)
@@ -98,7 +98,7 @@ def _grouped(rule: Rule, seen: Sequence[Seen], facts: Facts) -> list[Finding]:
         first = same[0]
         severity, why = _severity(rule, first, facts)
         found.append(
-            Finding(
+            DoctorFinding(
                 rule=rule.id,
                 severity=severity,
                 subjects=[one.subject for one in same],
@@ -113,7 +113,7 @@ def _grouped(rule: Rule, seen: Sequence[Seen], facts: Facts) -> list[Finding]:
     return found
 
 
-def _severity(rule: Rule, seen: Seen, facts: Facts) -> tuple[Severity, str]:
+def _severity(rule: DoctorRule, seen: Seen, facts: Facts) -> tuple[Severity, str]:
     """Returns the severity that counts, and the reason if it is not the rule's."""
     severity = seen.severity or rule.severity
     if rule.needs_brokers and facts.one_broker and severity is Severity.ERROR:
@@ -121,7 +121,7 @@ def _severity(rule: Rule, seen: Seen, facts: Facts) -> tuple[Severity, str]:
     return severity, seen.why
 
 
-def _gathered(rule: Rule, gaps: Sequence[NotKnown]) -> list[Gap]:
+def _gathered(rule: DoctorRule, gaps: Sequence[NotKnown]) -> list[Gap]:
     reasons: dict[str, list[str]] = {}
     for one in gaps:
         reasons.setdefault(one.reason, []).append(one.subject)

@@ -47,7 +47,7 @@ Said = Iterator[Seen | NotKnown]
 Check = Callable[[Facts], Said]
 
 
-class Rule(NamedTuple):
+class DoctorRule(NamedTuple):
     """One rule: a pure function from facts to what is wrong."""
 
     id: str
@@ -70,7 +70,7 @@ class RuleBook:
     def __init__(self, group: str, *needs: Source) -> None:
         self.group = group
         self.needs = needs
-        self.rules: list[Rule] = []
+        self.rules: list[DoctorRule] = []
 
     def rule(
         self,
@@ -87,7 +87,7 @@ class RuleBook:
         def register(check: Check) -> Check:
             wanted = self.needs if needs is None else needs
             self.rules.append(
-                Rule(id_, severity, self.group, title, loss, check, wanted, needs_brokers)
+                DoctorRule(id_, severity, self.group, title, loss, check, wanted, needs_brokers)
             )
             return check
 

@@ -12,9 +12,9 @@ from producer.doctor import (
     storage_rules,
     topic_rules,
 )
-from producer.doctor.rule import Rule
+from producer.doctor.rule import DoctorRule
 
-RULES: Final[tuple[Rule, ...]] = (
+RULES: Final[tuple[DoctorRule, ...]] = (
     *producer_rules.BOOK.rules,
     *topic_rules.BOOK.rules,
     *broker_rules.BOOK.rules,

@@ -29,7 +29,7 @@ class PublishedBatch(NamedTuple):
     until: float
 
 
-class Marker:
+class RelayMarker:
     """Its own thread calls `run`; the relay's calls `add` and `close`."""
 
     def __init__(

@@ -23,7 +23,7 @@ from channels.http_client.transport import Transport
 from hongyan_client.publisher import Publisher
 from idempotency.ledger import LedgerError
 from idempotency.sql_ledger import open_ledger
-from producer.relay.marker import Marker
+from producer.relay.marker import RelayMarker
 from producer.relay.metrics import RelayMetrics
 from producer.relay.opening import OpenedOutbox, open_outbox
 from producer.relay.outage import KafkaOutage
@@ -45,7 +45,7 @@ class RelayParts(NamedTuple):
     """The parts of a relay, built and not started."""
 
     relay: Relay
-    marker: Marker
+    marker: RelayMarker
     reporter: RelayReporter
     upkeep: OutboxUpkeep
     wakeups: Wakeups | None
@@ -86,7 +86,7 @@ def _built(
     publisher = _publisher(settings)
     outage = KafkaOutage(terms.batch)
     signals = RelaySignals(stop, threading.Event())
-    marker = Marker(opened.store, outage, metrics, signals.wake)
+    marker = RelayMarker(opened.store, outage, metrics, signals.wake)
     relay = Relay(
         opened.store,
         publisher,

@@ -14,9 +14,10 @@ from typing import Final, NamedTuple
 import structlog
 
 from hongyan_client.outbox.errors import OutboxAway
-from hongyan_client.outbox.publication import RecordPublisher, publish_batch
+from hongyan_client.outbox.publication import publish_batch
 from hongyan_client.outbox.store import OutboxStore
-from producer.relay.marker import Marker, PublishedBatch
+from hongyan_client.records import RecordPublisher
+from producer.relay.marker import PublishedBatch, RelayMarker
 from producer.relay.metrics import RelayMetrics
 from producer.relay.outage import KafkaOutage
 
@@ -56,7 +57,7 @@ class Relay:
         self,
         store: OutboxStore,
         publisher: RecordPublisher,
-        marker: Marker,
+        marker: RelayMarker,
         outage: KafkaOutage,
         metrics: RelayMetrics,
         terms: RelayTerms,

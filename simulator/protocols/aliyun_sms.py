@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.protocols._json import json_reply, parsed
 from simulator.protocols._sms import CHINA_MS, is_number
 from simulator.protocols._sms_acs3 import Gateway, fields
@@ -93,7 +93,7 @@ class AliyunSmsProtocol(WireProtocol):
         self._biz_id = self._biz_id or f"{900_619_746_936_000_000 + seq}^0"
         return self._biz_id
 
-    def accepted(self, record: Record) -> None:
+    def accepted(self, record: LedgerRecord) -> None:
         """Adds a row for QuerySendDetails."""
         self._keep(record.receiver, record.id, record.at_ms, _DELIVERED, "DELIVERED")
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.protocols._dingtalk import answer, query, token_refused
 from simulator.protocols._json import json_object
 from simulator.protocols._tokens import IssuedTokens
@@ -100,7 +100,7 @@ class DingTalk(WireProtocol):
         day, task = self._given.get(recipient.key, (-1, ""))
         return task if day == self._day(self.world.now_ms()) else None
 
-    def accepted(self, record: Record) -> None:
+    def accepted(self, record: LedgerRecord) -> None:
         """Adds a member to a task."""
         self._given[record.key] = (self._day(record.at_ms), record.provider_id)
         self._tasks.setdefault(record.provider_id, []).append(record.receiver)

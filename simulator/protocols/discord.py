@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.protocols._chat import HookProtocol
 from simulator.protocols._json import json_object
 from simulator.servers.http_request import Request
@@ -69,7 +69,7 @@ class Discord(HookProtocol):
         """Returns a snowflake."""
         return str(_FIRST_ID + seq)
 
-    def accepted(self, record: Record) -> None:
+    def accepted(self, record: LedgerRecord) -> None:
         """Adds the message to the channel."""
         self._messages.add(record.provider_id)
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.protocols._feishu import answer
 from simulator.protocols._json import json_object
 from simulator.protocols._tokens import IssuedTokens, Standing
@@ -90,7 +90,7 @@ class Feishu(OneReceiver):
         at_ms, message = self._seen.get(send.id, (0, ""))
         return message if message and self.world.now_ms() - at_ms < _HOUR_MS else None
 
-    def accepted(self, record: Record) -> None:
+    def accepted(self, record: LedgerRecord) -> None:
         """Starts the uuid's hour."""
         if record.id:
             self._seen[record.id] = (record.at_ms, record.provider_id)

@@ -13,7 +13,7 @@ import hmac
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.protocols._json import json_reply, parsed
 from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.servers.http_request import Request
@@ -76,7 +76,7 @@ class GetuiProtocol(WireProtocol):
         """Returns the task of a request id that was seen; else None."""
         return self._seen.get(send.id)
 
-    def accepted(self, record: Record) -> None:
+    def accepted(self, record: LedgerRecord) -> None:
         """Remembers the request id."""
         self._seen[record.id] = record.provider_id
 

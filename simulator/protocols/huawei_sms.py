@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import parse_qsl
 
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.protocols._json import json_reply, parsed
 from simulator.protocols._sms import is_number
 from simulator.servers.http_request import Request
@@ -82,7 +82,7 @@ class HuaweiSmsProtocol(WireProtocol):
         """Returns an id in the provider's form."""
         return f"2ea20735-f856-4376-afbf-570bd70a46ee_{11_840_000 + seq}"
 
-    def accepted(self, record: Record) -> None:
+    def accepted(self, record: LedgerRecord) -> None:
         """Keeps the callback for the message's reports."""
         if self._callback:
             self.world.callbacks[record.provider_id] = self._callback

@@ -19,7 +19,7 @@ from hmac import compare_digest
 from typing import Any, Final, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_request import Request
 from simulator.wire import (
@@ -117,7 +117,7 @@ class ResendProtocol(WireProtocol):
         kept = self._within(send.id)
         return kept.ids.get(recipient.receiver) if kept else None
 
-    def accepted(self, record: Record) -> None:
+    def accepted(self, record: LedgerRecord) -> None:
         """Remembers the key."""
         kept = self._kept.get(record.id)
         if kept is None or kept.digest != record.digest:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.protocols._json import json_reply, parsed
 from simulator.protocols._sms import is_number
 from simulator.servers.http_request import Request
@@ -101,7 +101,7 @@ class TencentSmsProtocol(WireProtocol):
         """Returns a SerialNo."""
         return f"5000:{1_045_710_669_157_053_657_849_000_000 + seq}"
 
-    def accepted(self, record: Record) -> None:
+    def accepted(self, record: LedgerRecord) -> None:
         """Adds a delivery report, for the query and for the queue."""
         report = {
             "UserReceiveTime": record.at_ms // 1_000,

@@ -20,7 +20,7 @@ from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.protocols._json import json_reply, parsed
 from simulator.protocols._sms import is_number
 from simulator.servers.http_request import Request
@@ -67,7 +67,7 @@ class TwilioProtocol(OneReceiver):
         super().__init__(world)
         self._account = world.credential(self.name, "account_sid", _ACCOUNT)
         self._login = f"{self._account}:{world.credential(self.name, 'auth_token')}"
-        self._messages: dict[str, list[Record]] = {}
+        self._messages: dict[str, list[LedgerRecord]] = {}
         self._callback = ""
         """Callback of the call that is being decided."""
 
@@ -91,7 +91,7 @@ class TwilioProtocol(OneReceiver):
             self.world.callbacks[sid] = self._callback
         return sid
 
-    def accepted(self, record: Record) -> None:
+    def accepted(self, record: LedgerRecord) -> None:
         """Adds a message to the list."""
         self._messages.setdefault(record.receiver, []).append(record)
 
@@ -154,12 +154,12 @@ class TwilioProtocol(OneReceiver):
             }
         )
 
-    def _of(self, to: str) -> list[Record]:
+    def _of(self, to: str) -> list[LedgerRecord]:
         if to:
             return self._messages.get(to, []) if self.world.lists.numbers else []
         return sorted((r for kept in self._messages.values() for r in kept), key=lambda r: r.seq)
 
-    def _shown(self, record: Record) -> dict[str, Any]:
+    def _shown(self, record: LedgerRecord) -> dict[str, Any]:
         """Returns a message as the list has it: redacted as far as the account redacts."""
         lists, to = self.world.lists, record.receiver
         to = to if lists.numbers else to[:-4] + "XXXX"
@@ -219,7 +219,7 @@ def _content_fault(form: Mapping[str, str]) -> str:
     return "" if isinstance(variables, dict) else "21656"
 
 
-def _fits(record: Record, query: Mapping[str, str]) -> bool:
+def _fits(record: LedgerRecord, query: Mapping[str, str]) -> bool:
     day = datetime.fromtimestamp(record.at_ms / 1_000, UTC).date().isoformat()
     return all(fits(day, query[name]) for name, fits in _DATES.items() if name in query)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.protocols._wechat import WechatProtocol, answer, template_values
 from simulator.servers.http_request import Request
 from simulator.wire import ProtocolContext, ReceivedCall, Recipient, Reply, Verdict
@@ -51,7 +51,7 @@ class WechatOfficialProtocol(WechatProtocol):
         at_ms, provider_id = self._sent.get(recipient.key, (0, ""))
         return provider_id if recipient.key and self.world.now_ms() - at_ms < _WINDOW_MS else None
 
-    def accepted(self, record: Record) -> None:
+    def accepted(self, record: LedgerRecord) -> None:
         self._sent[record.key] = (record.at_ms, record.provider_id)
 
     def taken(self, send: ReceivedCall, verdict: Verdict) -> Reply:

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.protocols._tokens import IssuedTokens
 from simulator.protocols._wechat import answer, wrong_token
 from simulator.protocols._wecom import WORDS, body_of, wrong_message
@@ -86,7 +86,7 @@ class Wecom(WireProtocol):
             return "dropped"
         return None
 
-    def accepted(self, record: Record) -> None:
+    def accepted(self, record: LedgerRecord) -> None:
         self._sent[record.key] = (record.at_ms, record.provider_id)
         self._at.setdefault(record.provider_id, record.at_ms)
         self._received[record.receiver.lower()].append(record.at_ms)

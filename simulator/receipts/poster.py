@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.receipts.formats import FORMATS
 from simulator.receipts.plan import Plan, Planned, ReceiptOptions
 from simulator.receipts.receipt_format import Format, Pushed, ReceiptReport
@@ -35,7 +35,7 @@ class ReceiptPoster:
             for name, options in receipts.items()
         }
 
-    def accepted(self, record: Record) -> None:
+    def accepted(self, record: LedgerRecord) -> None:
         """Plans receipts. Called when the acceptance is on disk, before its call is answered."""
         if postman := self._postmen.get(record.protocol):
             postman.accepted(record)
@@ -54,13 +54,13 @@ class Postman:
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(_AT_ONCE)
 
-    def accepted(self, record: Record) -> None:
+    def accepted(self, record: LedgerRecord) -> None:
         """Plans the receipts of an acceptance."""
         key = f"{record.provider_id}\0{record.receiver}"
         for planned in self._plan.of(key, steps=self._format.steps):
             self._loop.call_later(planned.delay_ms / _MS, self._ready, record, planned)
 
-    def _ready(self, record: Record, planned: Planned) -> None:
+    def _ready(self, record: LedgerRecord, planned: Planned) -> None:
         if not self._due:
             self._loop.call_soon(self._go)
         self._due.append(ReceiptReport(record, planned, self._world.now_ms()))

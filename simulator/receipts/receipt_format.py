@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol
 
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.protocols._sms import CHINA_MS
 from simulator.receipts.plan import Planned
 from simulator.wire import ProtocolContext
@@ -20,7 +20,7 @@ XML: Final = ("Content-Type", "text/xml")
 class ReceiptReport(NamedTuple):
     """One receipt on its way."""
 
-    record: Record
+    record: LedgerRecord
     planned: Planned
     at_ms: int
 

@@ -39,7 +39,7 @@ from aiosmtpd.smtp import Envelope as Letter
 from aiosmtpd.smtp import Session as Visit
 
 from simulator.faults import ConnectionEnd, FaultDecision, receiver_code
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.options import SimulatorOptions
 from simulator.provider import Provider
 from simulator.servers.smtp_replies import (
@@ -253,11 +253,11 @@ class SmtpServer:
         call: int = 0,
         *,
         accepted: bool = False,
-    ) -> Record:
+    ) -> LedgerRecord:
         """Remembers a record at once, in the order of arrival; `_keep` writes it to disk."""
         memory = self._provider.memory
         name = message_id.partition("@")[0]
-        record = Record(
+        record = LedgerRecord(
             seq=memory.last_seq + 1,
             at_ms=int(time() * _MS),
             key=f"{NAME}:{name}:{receiver}",
@@ -275,7 +275,7 @@ class SmtpServer:
         memory.add(record)
         return record
 
-    async def _keep(self, records: list[Record]) -> None:
+    async def _keep(self, records: list[LedgerRecord]) -> None:
         """Returns when all of them are on disk."""
         kept = asyncio.get_running_loop().create_future()
         writer = self._provider.writer

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.ordered_judge import OrderedVerdict, judged, ordered_rate
 from message.envelope import Notification
 from message.ids import new_id
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 
 
 def item(ordering_key: str | None = "k") -> Notification:
@@ -23,10 +23,10 @@ def item(ordering_key: str | None = "k") -> Notification:
     )
 
 
-def book(*items: Notification, begun_ms: int = 1_000, every_ms: int = 10) -> list[Record]:
+def book(*items: Notification, begun_ms: int = 1_000, every_ms: int = 10) -> list[LedgerRecord]:
     """The provider accepted them in this order."""
     return [
-        Record(
+        LedgerRecord(
             seq=n,
             at_ms=begun_ms + n * every_ms,
             key=one.id,
@@ -58,7 +58,7 @@ MADE = [item() for _ in range(3)] + [item(None)]
     ids=["good", "no-key-between", "lost", "doubled", "turned-round", "open"],
 )
 def test_each_broken_promise_is_counted(
-    records: list[Record], states: dict[str, int], wrong: dict[str, int]
+    records: list[LedgerRecord], states: dict[str, int], wrong: dict[str, int]
 ) -> None:
     nothing = {"lost": 0, "doubled": 0, "out_of_order": 0, "not_terminal": 0}
     assert judged(MADE, records, states) == OrderedVerdict(**nothing | wrong)

@@ -20,7 +20,7 @@ from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from simulator import (
     ECHOING,
     Faults,
-    Record,
+    LedgerRecord,
     Report,
     Simulator,
     SimulatorError,
@@ -301,8 +301,8 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_an_offline_report_counts_as_the_running_one() -> None:
-    def record(seq: int, *, accepted: bool, answer: str) -> Record:
-        return Record(
+    def record(seq: int, *, accepted: bool, answer: str) -> LedgerRecord:
+        return LedgerRecord(
             seq=seq,
             at_ms=seq,
             key="k",

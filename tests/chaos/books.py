@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from simulator import Record
+from simulator import LedgerRecord
 from tests.chaos.announced import Announced
 from tests.chaos.history import Move
 from tests.chaos.plan import Fault
@@ -93,7 +93,7 @@ class Books:
     """What Kafka acknowledged."""
     rows: Mapping[str, Row]
     """The ledger."""
-    records: Sequence[Record]
+    records: Sequence[LedgerRecord]
     """The provider's synced file, in the order of arrival."""
     committed: Mapping[Place, Committed]
     hits: Sequence[Hit]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from simulator import Record
+from simulator import LedgerRecord
 from tests.chaos.books import Limits
 from tests.chaos.history import Move
 from tests.harness.books import Row
@@ -28,7 +28,7 @@ class Double(NamedTuple):
 
 
 def doubles(
-    records: Iterable[Record],
+    records: Iterable[LedgerRecord],
     rows: Mapping[str, Row],
     moves: Sequence[Move],
     limits: Limits,
@@ -38,7 +38,7 @@ def doubles(
     A second acceptance is explained when the ledger had the delivery in doubt between the two, and the
     second was made as another attempt. The cause is why it was in doubt.
     """
-    accepted: dict[str, list[Record]] = defaultdict(list)
+    accepted: dict[str, list[LedgerRecord]] = defaultdict(list)
     for record in records:
         if record.accepted:
             accepted[record.key].append(record)
@@ -58,13 +58,13 @@ def doubles(
     ]
 
 
-def _by_policy(several: Sequence[Record], row: Row | None, limits: Limits) -> bool:
+def _by_policy(several: Sequence[LedgerRecord], row: Row | None, limits: Limits) -> bool:
     """Each but the last went where nobody could be asked, in a lane that sends again all the same."""
     unasked = all(record.path.startswith(limits.mute) for record in several[:-1])
     return unasked and row is not None and row.lane in limits.resending
 
 
-def _explanation(several: Sequence[Record], doubted: Sequence[Move]) -> str | None:
+def _explanation(several: Sequence[LedgerRecord], doubted: Sequence[Move]) -> str | None:
     causes = []
     moments = [move.at_ms for move in doubted]
     for first, second in pairwise(several):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from message.states import OPEN, TRANSITIONS
-from simulator import Record
+from simulator import LedgerRecord
 from tests.chaos.books import Books, Hit, Limits
 from tests.chaos.history import Move
 from tests.chaos.kinds import DRAINED, STANDSTILLS, Kind
@@ -110,7 +110,9 @@ def expired_early(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def sent_late(records: Iterable[Record], rows: Mapping[str, Row], limits: Limits) -> list[str]:
+def sent_late(
+    records: Iterable[LedgerRecord], rows: Mapping[str, Row], limits: Limits
+) -> list[str]:
     """Calls that reached the provider when the delivery's time was over, and the call's own too."""
     return [
         f"{record.key}: sent {record.at_ms - row.expires_at} ms past its TTL"
@@ -121,7 +123,7 @@ def sent_late(records: Iterable[Record], rows: Mapping[str, Row], limits: Limits
 
 
 def parked_oddly(
-    rows: Mapping[str, Row], records: Iterable[Record], moves: Iterable[Move], limits: Limits
+    rows: Mapping[str, Row], records: Iterable[LedgerRecord], moves: Iterable[Move], limits: Limits
 ) -> list[str]:
     """Parked rows that no policy wanted parked."""
     asked = _could_be_asked(records, rows, limits)
@@ -133,7 +135,9 @@ def parked_oddly(
     ]
 
 
-def _could_be_asked(records: Iterable[Record], rows: Mapping[str, Row], limits: Limits) -> set[str]:
+def _could_be_asked(
+    records: Iterable[LedgerRecord], rows: Mapping[str, Row], limits: Limits
+) -> set[str]:
     """Deliveries of which the provider would have said what became of the call in doubt: one that it
     accepted, or the last that the ledger counted."""
     return {

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from idempotency.recovery.contract import TTL_IN_DOUBT
-from simulator import Record
+from simulator import LedgerRecord
 from tests.chaos.faults_plan import RESENT, Case
 from tests.chaos.faults_proofs import ABSENCE, NONE, PRESENCE
 from tests.harness.books import Row
@@ -84,7 +84,7 @@ class Judge:
         self,
         cases: Iterable[Case],
         rows: Mapping[str, Row],
-        records: Mapping[str, Sequence[Record]],
+        records: Mapping[str, Sequence[LedgerRecord]],
     ) -> Account:
         """`rows` by delivery key, `records` by the case's `wire`, in the order of arrival."""
         kept: list[Row] = []
@@ -100,7 +100,7 @@ class Judge:
             self.account.seconds = round((last - first) / 1_000, 1)
         return self.account
 
-    def _seen(self, records: Iterable[Record]) -> list[Seen]:
+    def _seen(self, records: Iterable[LedgerRecord]) -> list[Seen]:
         """A query that proves absence leaves nothing in doubt before the first acceptance; one that proves
         presence leaves in doubt what was not accepted."""
         found, had, proof = [], False, self.account.proof

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from deploy.local.stack import Stack
-from simulator import Record, spawn
+from simulator import LedgerRecord, spawn
 from tests.chaos import logs
 from tests.chaos.faults_judge import ENDED, Account, Judge
 from tests.chaos.faults_plan import (
@@ -131,9 +131,9 @@ class FaultRun:
             found.append(judge.judge(self.cases[one.provider], rows, records[one.provider]))
         return found
 
-    def _records(self) -> dict[str, dict[str, list[Record]]]:
+    def _records(self) -> dict[str, dict[str, list[LedgerRecord]]]:
         """The provider's ledger, by protocol, then by receiver and by key: whatever names a delivery."""
-        found: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+        found: dict[str, dict[str, list[LedgerRecord]]] = defaultdict(lambda: defaultdict(list))
         for record in self._fleet.provider.records():
             of_protocol = found[record.protocol]
             of_protocol[record.receiver].append(record)

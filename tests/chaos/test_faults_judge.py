@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from message.outcomes import Limit
-from simulator import Faults, Record
+from simulator import Faults, LedgerRecord
 from simulator.options import Rules
 from simulator.wire import Lists
 from tests.chaos.faults_judge import Account, Judge
@@ -49,8 +49,8 @@ def judged(
     return judge.judge([case], rows, {"to": records})
 
 
-def record(seq: int, call: int, receiver: str, answer: str) -> Record:
-    return Record(
+def record(seq: int, call: int, receiver: str, answer: str) -> LedgerRecord:
+    return LedgerRecord(
         seq=seq,
         at_ms=T0 + seq,
         key=f"key-of-{receiver}",

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from message.states import SETTLED
-from simulator import Record
+from simulator import LedgerRecord
 from tests.chaos import logs
 from tests.chaos.announced import Announced, read
 from tests.chaos.books import Books, Hit, LifeBook, Limits
@@ -33,7 +33,7 @@ class Maker:
     def __init__(self) -> None:
         self.sent: list[Sent] = []
         self.rows: dict[str, Row] = {}
-        self.records: list[Record] = []
+        self.records: list[LedgerRecord] = []
         self.moves: list[Move] = []
         self.dead: set[str] = set()
         self.planned: list[Fault] = []
@@ -141,8 +141,8 @@ def event(key: str, state: str, version: int = 2, **fields: object) -> Announced
 
 def record(
     seq: int, key: str, message_id: str, at_ms: int, *, attempt: int = 1, path: str = "/send"
-) -> Record:
-    return Record(
+) -> LedgerRecord:
+    return LedgerRecord(
         seq=seq,
         at_ms=at_ms,
         key=key,
@@ -271,7 +271,7 @@ def doubled(
     return judge(replace(made.books(), limits=limits, ordered=""))
 
 
-def replace_path(one: Record, path: str) -> Record:
+def replace_path(one: LedgerRecord, path: str) -> LedgerRecord:
     return record(one.seq, one.key, one.id, one.at_ms, path=path)
 
 

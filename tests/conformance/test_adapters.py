@@ -25,7 +25,7 @@ from channels.secret import Secret
 from channels.transports import TransportRouter
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
-from simulator import ECHOING, Faults, Record, Simulator, spawn
+from simulator import ECHOING, Faults, LedgerRecord, Simulator, spawn
 from tests.conformance.samples import UNLIMITED, WITHOUT, Sample, sample, samples
 
 KINDS: dict[str, type[AnyOutcome]] = {"rejected": Rejected, "not_sent": NotSent, "unknown": Unknown}
@@ -69,7 +69,7 @@ class Peer:
         attempt = Attempt(delivery, called_at=called_at, now=called_at + HOUR_MS)
         return self.engine.resolve(self.channel, self.account, attempt, TIMEOUT_S)
 
-    def seen(self, before: int) -> list[Record]:
+    def seen(self, before: int) -> list[LedgerRecord]:
         """What the simulator wrote down since it had so many records."""
         return list(self.simulator.records())[before:]
 

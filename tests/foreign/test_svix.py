@@ -22,7 +22,7 @@ from channels.providers.webhook.adapter import WebhookChannel
 from channels.secret import Secret
 from receipts.parsers.resend import ResendSigning, ResendWebhooks
 from receipts.push import Push, Unauthentic
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.receipts.formats import FORMATS
 from simulator.receipts.plan import DELIVERED, Planned
 from simulator.receipts.receipt_format import ReceiptReport
@@ -121,7 +121,7 @@ def test_what_our_simulator_signs_the_judge_verifies() -> None:
     world = ProtocolContext(
         credentials={"resend": {"signing_secret": SECRET}}, now_ms=lambda: int(now() * 1_000)
     )
-    record = Record(
+    record = LedgerRecord(
         seq=1,
         at_ms=1,
         key="k",

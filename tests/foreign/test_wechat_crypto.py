@@ -18,7 +18,7 @@ from receipts.parsers._wechat_events import WechatSigning
 from receipts.parsers.wechat_mini import WechatMiniEvents
 from receipts.parsers.wechat_official import WechatEvents
 from receipts.push import Push, Unauthentic
-from simulator.ledger import Record
+from simulator.ledger import LedgerRecord
 from simulator.receipts.formats import FORMATS
 from simulator.receipts.plan import DELIVERED, Planned
 from simulator.receipts.receipt_format import ReceiptReport
@@ -69,7 +69,7 @@ def test_what_the_judge_encrypts_we_read(parser: Any, xml: str) -> None:
 def test_what_our_simulator_encrypts_the_judge_reads(provider: str) -> None:
     credentials = {provider: {"token": TOKEN, "aes_key": KEY, "app_id": APP}}
     world = ProtocolContext(credentials=credentials, now_ms=lambda: NOW_S * 1_000)
-    record = Record(
+    record = LedgerRecord(
         seq=1,
         at_ms=1,
         key="k",

@@ -16,7 +16,7 @@ from hongyan.demo.environment import DemoEnvironment
 from hongyan.demo.progress import ProgressReader
 from hongyan.demo.proof import AcknowledgedSends, Addressee, ProviderProof, prove, quantile
 from message.envelope import Notification
-from simulator import Record, read_ledger
+from simulator import LedgerRecord, read_ledger
 from tests.hongyan.conftest import Run
 
 SMALL = 400
@@ -28,8 +28,8 @@ def notification(number: int, *receivers: str) -> Notification:
     )
 
 
-def record(seq: int, number: int, receiver: str, *, accepted: bool = True) -> Record:
-    return Record(
+def record(seq: int, number: int, receiver: str, *, accepted: bool = True) -> LedgerRecord:
+    return LedgerRecord(
         seq=seq,
         at_ms=5,
         key="a key that the judge does not read",
@@ -70,7 +70,9 @@ def test_each_receiver_exactly_once_is_a_proof(sends: AcknowledgedSends) -> None
         ([WHOLE[0], WHOLE[0], WHOLE[2]], "1 lost, 1 doubled"),
     ],
 )
-def test_any_other_book_is_none(sends: AcknowledgedSends, book: list[Record], found: str) -> None:
+def test_any_other_book_is_none(
+    sends: AcknowledgedSends, book: list[LedgerRecord], found: str
+) -> None:
     proof = prove(sends, book)
     assert not proof.holds
     assert found in proof.sentence()
@@ -92,7 +94,7 @@ def test_quantiles_of_few_values(values: Iterable[int], wanted: float) -> None:
     assert quantile(list(values), 50) == wanted
 
 
-def tampered(environment: DemoEnvironment) -> list[Record]:
+def tampered(environment: DemoEnvironment) -> list[LedgerRecord]:
     """The provider loses its first acceptance and has its last one twice: in the file, as it would be."""
     book = environment.provider.ledger
     lines = book.read_bytes().splitlines(keepends=True)
@@ -109,7 +111,7 @@ def test_a_provider_that_lost_one_and_doubled_one_ends_the_demo_with_1(
     reads = iter(range(9))
     own = DemoEnvironment.book
 
-    def book(self: DemoEnvironment) -> Iterable[Record]:
+    def book(self: DemoEnvironment) -> Iterable[LedgerRecord]:
         return tampered(self) if next(reads) == 2 else own(self)  # the third is the judge's
 
     monkeypatch.setattr(DemoEnvironment, "book", book)

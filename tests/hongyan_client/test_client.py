@@ -21,10 +21,10 @@ from hongyan_client import (
     ClientError,
     ClientOptions,
     Composition,
-    InDoubt,
     Notification,
     Publisher,
     Record,
+    SendInDoubt,
     WrongNotification,
     WrongProperties,
     compose,
@@ -142,7 +142,7 @@ def test_a_buffer_that_stays_full_is_told_within_the_deadline() -> None:
         client.send(notice(3))
     assert client.flush(0.1) == 2
     assert client.close(0.1) == 2
-    assert [type(one.exception(0)) for one in pending] == [InDoubt, InDoubt]
+    assert [type(one.exception(0)) for one in pending] == [SendInDoubt, SendInDoubt]
     assert client.figures().ends == {("webhook.notice", "purge_queue"): 2}
 
 
@@ -350,7 +350,7 @@ def test_the_asyncio_twin_waits_for_room_without_blocking_the_loop() -> None:
         assert threading.active_count() <= threads + 8, "no thread for each send"
         assert {type(one.exception()) for one in waiting} == {BufferFull}
         assert await client.close(0.1) == 1
-        assert isinstance(first.exception() if first.done() else await failure(first), InDoubt)
+        assert isinstance(first.exception() if first.done() else await failure(first), SendInDoubt)
 
     async def failure(task: asyncio.Future[Any]) -> BaseException | None:
         return (await asyncio.gather(task, return_exceptions=True))[0]

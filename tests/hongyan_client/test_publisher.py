@@ -18,8 +18,8 @@ from backends.kafka.embedded import EmbeddedKafka
 from hongyan_client.errors import (
     BufferFull,
     ClientClosed,
-    InDoubt,
     NotDelivered,
+    SendInDoubt,
     WrongProperties,
 )
 from hongyan_client.publisher import BufferLimits, Publisher, producer_config
@@ -124,7 +124,7 @@ def test_many_threads_share_one_publisher(cluster: EmbeddedKafka, opened: Opened
 def test_a_record_that_no_broker_acknowledges_is_in_doubt(opened: Opened) -> None:
     publisher = opened(NOWHERE, delivery_timeout_s=1)
     future = publisher.publish(record("t", 1), 5)
-    with pytest.raises(InDoubt, match="send it again with the same id") as caught:
+    with pytest.raises(SendInDoubt, match="send it again with the same id") as caught:
         future.result(PATIENCE_S)
     assert (caught.value.code, caught.value.repeatable) == ("msg_timed_out", True)
 
@@ -171,7 +171,7 @@ def test_close_ends_every_future_and_refuses_more(opened: Opened) -> None:
     publisher = opened(NOWHERE)
     futures = held(publisher, "t", 4)
     assert publisher.close(0.1) == 4
-    assert [type(future.exception(0)) for future in futures] == [InDoubt] * 4
+    assert [type(future.exception(0)) for future in futures] == [SendInDoubt] * 4
     assert publisher.close(0.1) == 0
     with pytest.raises(ClientClosed, match="open another"):
         publisher.publish(record("t", 5), 0)
@@ -216,7 +216,7 @@ def test_a_fatal_error_ends_the_open_records_and_a_new_producer_takes_over(
     before = publisher._client
     publisher._on_error(FatalError())  # type: ignore[arg-type]
     await_(lambda: publisher._client is not before, what="a new producer")
-    assert [type(future.exception(PATIENCE_S)) for future in lost] == [InDoubt] * 3
+    assert [type(future.exception(PATIENCE_S)) for future in lost] == [SendInDoubt] * 3
     publisher._config["linger.ms"] = 0
     publisher._on_error(FatalError())  # type: ignore[arg-type]
     await_(lambda: not publisher._fatal, what="a quick producer")

@@ -21,7 +21,7 @@ from message.lookback import LookbackRecord, encode
 from tests.lookback.making import COMMIT, IMMUNITY, KIND, LEASE, TERMS, UNKNOWN, Ground
 
 
-class Record:
+class FakeRecord:
     """A Kafka message."""
 
     def __init__(self, value: bytes, offset: int, topic: str = "look_back_msg") -> None:
@@ -93,12 +93,12 @@ class FakeProducer:
         self.error: Any = None
         self.holding = False
         self.did = did if did is not None else []
-        self._open: list[tuple[Callable[..., None], Record]] = []
+        self._open: list[tuple[Callable[..., None], FakeRecord]] = []
 
     def produce(self, topic: str, value: Any, key: Any, headers: Any, on_delivery: Any) -> None:
         self.did.append("produced")
         self.sent.append((topic, value, key, headers))
-        self._open.append((on_delivery, Record(value, len(self.sent), topic)))
+        self._open.append((on_delivery, FakeRecord(value, len(self.sent), topic)))
 
     def poll(self, _timeout: float) -> None:
         if not self.holding:
@@ -141,7 +141,7 @@ class Store:
 def consuming(ground: Ground, values: Sequence[bytes], away: int = 0) -> tuple[Any, Any, Any]:
     """Returns consumer, its Kafka client and the producer of dead letters."""
     did: list[str] = []
-    client = FakeConsumer([[Record(value, n) for n, value in enumerate(values)]], did)
+    client = FakeConsumer([[FakeRecord(value, n) for n, value in enumerate(values)]], did)
     store, letters = Store(did, away), FakeProducer(did)
     store.store = ground.store
     parts = ConsumerParts(
@@ -229,7 +229,7 @@ def test_without_its_dead_letter_the_offset_holds(ground: Ground) -> None:
 
 def test_a_fatal_error_ends_the_process(ground: Ground) -> None:
     taking, client, _ = consuming(ground, [])
-    bad = Record(b"", 0)
+    bad = FakeRecord(b"", 0)
     bad.error = lambda: NoTopic()  # type: ignore[method-assign]
     client.batches = [[bad]]
     with pytest.raises(ConsumerRefused):

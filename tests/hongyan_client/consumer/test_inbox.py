@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hongyan_client.consumer.event_order import DeliveryEnd, supersedes
+from hongyan_client.consumer.event_order import EventEnd, supersedes
 from hongyan_client.consumer.inbox import (
     EventInbox,
     InboxStatus,
@@ -143,20 +143,18 @@ def test_old_ids_can_be_forgotten(business: sa.Engine, inbox: EventInbox) -> Non
 
 
 ENDS = st.builds(
-    DeliveryEnd,
+    EventEnd,
     st.sampled_from(["SENT", "DELIVERED", "UNDELIVERED", "PARKED"]),
     st.integers(0, 3),
 )
 
 
 @given(new=ENDS, known=ENDS)
-def test_of_two_events_at_most_one_supersedes_the_other(
-    new: DeliveryEnd, known: DeliveryEnd
-) -> None:
+def test_of_two_events_at_most_one_supersedes_the_other(new: EventEnd, known: EventEnd) -> None:
     assert not (supersedes(new, known) and supersedes(known, new))
 
 
 def test_a_receipt_comes_after_sent_whatever_their_times() -> None:
-    assert supersedes(DeliveryEnd("DELIVERED", 1), DeliveryEnd("SENT", 2))
-    assert not supersedes(DeliveryEnd("SENT", 2), DeliveryEnd("DELIVERED", 1))
-    assert supersedes(DeliveryEnd("PARKED", 0), None)
+    assert supersedes(EventEnd("DELIVERED", 1), EventEnd("SENT", 2))
+    assert not supersedes(EventEnd("SENT", 2), EventEnd("DELIVERED", 1))
+    assert supersedes(EventEnd("PARKED", 0), None)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backends.kafka.embedded import EmbeddedKafka
-from hongyan_client.errors import BufferFull, ClientError, InDoubt
+from hongyan_client.errors import BufferFull, ClientError, SendInDoubt
 from hongyan_client.lookback.errors import BadIdentity, LookBackError
 from hongyan_client.lookback.identity import TransactionRef
 from hongyan_client.lookback.transaction_state import StateReply, TransactionState
@@ -76,7 +76,7 @@ def test_the_message_is_prepared_whole_and_committed_under_one_key(
     assert set(broker.keys) == {"order:订单-1".encode()}
 
 
-@pytest.mark.parametrize("error", [InDoubt("no answer", "timed_out"), BufferFull("full")])
+@pytest.mark.parametrize("error", [SendInDoubt("no answer", "timed_out"), BufferFull("full")])
 def test_without_an_acknowledgement_the_transaction_does_not_begin(
     error: Exception, look_back: LookBack, broker: Broker
 ) -> None:
@@ -122,7 +122,7 @@ def test_after_an_exception_the_barriers_word_is_passed_on(
     assert broker.kinds == sent
 
 
-@pytest.mark.parametrize("error", [InDoubt("no answer", "timed_out"), BufferFull("full")])
+@pytest.mark.parametrize("error", [SendInDoubt("no answer", "timed_out"), BufferFull("full")])
 def test_a_commit_that_kafka_does_not_take_breaks_nothing(
     error: Exception, look_back: LookBack, broker: Broker
 ) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy.orm import Session
 
-from hongyan_client.errors import BufferFull, InDoubt
+from hongyan_client.errors import BufferFull, SendInDoubt
 from hongyan_client.outbox import Outbox
 from hongyan_client.outbox import commit_publisher as module
 from hongyan_client.outbox.commit_publisher import CommitPublisher
@@ -75,7 +75,7 @@ def test_a_publication_in_doubt_is_left_to_the_relays_with_the_same_id(
     sqlite_place: OutboxPlace,
 ) -> None:
     broker = Broker()
-    broker.failure = InDoubt("no answer", "msg_timed_out")
+    broker.failure = SendInDoubt("no answer", "msg_timed_out")
     with publishing(sqlite_place, broker) as outbox, Session(sqlite_place.engine) as session:
         queued = outbox.add(session, notice())
         session.commit()

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import Future
 from pathlib import Path
 
-from hongyan_client.errors import BufferFull, InDoubt, NotDelivered
+from hongyan_client.errors import BufferFull, NotDelivered, SendInDoubt
 from hongyan_client.records import Acknowledged, Record
 from hongyan_client.spool.drain import DrainPass
 from hongyan_client.spool.folder import SpoolFolder
@@ -62,7 +62,7 @@ class FakeKafka:
         elif one.topic in self.refused:
             future.set_exception(NotDelivered("too large", "msg_size_too_large", repeatable=False))
         elif self.away or one.topic in self.missing:
-            future.set_exception(InDoubt("timed out", "msg_timed_out"))
+            future.set_exception(SendInDoubt("timed out", "msg_timed_out"))
         else:
             self._arrive(one, future)
         return future
@@ -72,7 +72,7 @@ class FakeKafka:
             self.arrived.append(one)
             self.changed.notify_all()
         if self.lose_answers:
-            future.set_exception(InDoubt("timed out", "msg_timed_out"))
+            future.set_exception(SendInDoubt("timed out", "msg_timed_out"))
         else:
             future.set_result(Acknowledged(one.topic, 0, len(self.arrived), 0))
 

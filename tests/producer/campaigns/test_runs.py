@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hongyan_client.errors import BufferFull, InDoubt, NotDelivered
+from hongyan_client.errors import BufferFull, NotDelivered, SendInDoubt
 from hongyan_client.records import Acknowledged, Record
 from producer.campaigns.contract import (
     CampaignRefused,
@@ -242,7 +242,7 @@ class Unwilling:
             delivered = self._desk.publisher.publish(record, deadline_s)
             delivered.result(10)
             doubtful: Future[Acknowledged] = Future()
-            doubtful.set_exception(InDoubt("no answer came", "timed_out"))
+            doubtful.set_exception(SendInDoubt("no answer came", "timed_out"))
             return doubtful
         return self._desk.publisher.publish(record, deadline_s)
 

@@ -12,7 +12,7 @@ from backends.kafka.inspection import (
     ConfigValue,
     GroupState,
     PartitionGrowth,
-    PartitionState,
+    PartitionHealth,
     TopicState,
 )
 from backends.redis.inspection import RedisState
@@ -76,8 +76,8 @@ def values(config: dict[str, str], source: str = "Kafka's default") -> dict[str,
     return {key: ConfigValue(value, source) for key, value in config.items()}
 
 
-def partitions(count: int, replicas: int = 3, in_sync: int = 3) -> list[PartitionState]:
-    return [PartitionState(number, 1, replicas, in_sync) for number in range(count)]
+def partitions(count: int, replicas: int = 3, in_sync: int = 3) -> list[PartitionHealth]:
+    return [PartitionHealth(number, 1, replicas, in_sync) for number in range(count)]
 
 
 def topics() -> dict[str, TopicState]:
@@ -155,7 +155,7 @@ def with_topic(name: str = LANE, **config: str) -> Facts:
     return facts(cluster=msgspec.structs.replace(found, topics={**found.topics, name: changed}))
 
 
-def with_partitions(found: list[PartitionState], name: str = LANE) -> Facts:
+def with_partitions(found: list[PartitionHealth], name: str = LANE) -> Facts:
     now = cluster()
     changed = msgspec.structs.replace(now.topics[name], partitions=found)
     return facts(cluster=msgspec.structs.replace(now, topics={**now.topics, name: changed}))

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hongyan_client.errors import BufferFull, InDoubt, NotDelivered
+from hongyan_client.errors import BufferFull, NotDelivered, SendInDoubt
 from message.envelope import decode
 from producer.gateway.endpoint import GatewayEndpoint
 from producer.gateway.envelope_limits import MOST_BODY, MOST_ITEMS
@@ -39,7 +39,7 @@ def test_202_comes_after_the_acknowledgement_with_the_id_and_its_place(
 
 
 @pytest.mark.parametrize(
-    "failure", [InDoubt("?", "msg_timed_out"), NotDelivered("no topic", "unknown_topic")]
+    "failure", [SendInDoubt("?", "msg_timed_out"), NotDelivered("no topic", "unknown_topic")]
 )
 def test_without_an_acknowledgement_the_answer_is_503_with_the_id(
     gateway: OpenGateway, token: str, failure: Exception
@@ -74,7 +74,7 @@ def test_the_same_key_with_another_body_is_refused(gateway: OpenGateway, token: 
 
 
 def test_a_repeat_after_503_produces_the_same_bytes(gateway: OpenGateway, token: str) -> None:
-    gateway.publisher.failure = InDoubt("?", "msg_timed_out")
+    gateway.publisher.failure = SendInDoubt("?", "msg_timed_out")
     assert gateway.send(token, idempotency_key="k1").status_code == 503
     gateway.publisher.failure = None
     assert gateway.send(token, idempotency_key="k1").status_code == 202
@@ -150,7 +150,7 @@ def test_a_batch_that_kafka_took_in_part_is_tried_again_with_the_same_ids(
     gateway: OpenGateway, token: str
 ) -> None:
     body = {"notifications": [NOTICE] * 3}
-    gateway.publisher.failure = InDoubt("?", "msg_timed_out")
+    gateway.publisher.failure = SendInDoubt("?", "msg_timed_out")
     assert gateway.post(token, BATCH, body, idempotency_key="b1").status_code == 207
     gateway.publisher.failure = None
     assert gateway.post(token, BATCH, body, idempotency_key="b1").status_code == 202

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from hongyan_client.outbox.store import OutboxStore
-from producer.relay.marker import Marker
+from producer.relay.marker import RelayMarker
 from producer.relay.metrics import RelayMetrics
 from producer.relay.outage import KafkaOutage
 from producer.relay.relay import Relay, RelaySignals, RelayTerms
@@ -31,7 +31,7 @@ class RelayRun:
         self.signals = RelaySignals(threading.Event(), threading.Event())
         self.metrics = RelayMetrics("hongyan")
         self.outage = KafkaOutage(batch)
-        self.marker = Marker(store, self.outage, self.metrics, self.signals.wake, monotonic)
+        self.marker = RelayMarker(store, self.outage, self.metrics, self.signals.wake, monotonic)
         terms = RelayTerms(name, lease_s, 0.05)
         self.relay = Relay(
             store,

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from hongyan_client.errors import BufferFull, InDoubt, NotDelivered
+from hongyan_client.errors import BufferFull, NotDelivered, SendInDoubt
 from hongyan_client.outbox import RetryTerms
 from hongyan_client.outbox.publication import backoff_ms
 from hongyan_client.outbox.store import ClaimedRow
@@ -16,7 +16,7 @@ from tests.hongyan_client.outbox.broker import Broker
 from tests.hongyan_client.outbox.places import OutboxPlace, notice
 from tests.producer.relay.running import RelayRun, running
 
-AWAY = InDoubt("no answer in time", "msg_timed_out")
+AWAY = SendInDoubt("no answer in time", "msg_timed_out")
 
 
 @pytest.fixture
