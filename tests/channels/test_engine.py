@@ -310,3 +310,14 @@ def test_the_null_provider_is_never_waited_for() -> None:
     one = Call(Account("n", "null", ""), (delivery(),))
     engine = NonBlockingEngine(Beginner(OK))
     assert engine.begin(NullChannel(), one, 1.0, lambda _: None) == [Accepted(delivery().key)]
+
+
+def test_an_engine_keeps_the_masked_answer_of_a_refusal_where_it_is_asked_to() -> None:
+    made = call()
+    receiver = made.deliveries[0].receiver
+    refused = httpx.Response(400, content=f'{{"to":"{receiver}","why":"blocked"}}'.encode())
+    (plain,) = Engine(Sender(refused)).send(WebhookChannel(), made, 1.0)
+    (kept,) = Engine(Sender(refused), keep_answers=True).send(WebhookChannel(), made, 1.0)
+    assert (plain.answer, kept.answer) == ("", '{"to":"***","why":"blocked"}')  # type: ignore[union-attr]
+    (sent,) = Engine(Sender(OK), keep_answers=True).send(WebhookChannel(), made, 1.0)
+    assert sent == Accepted("7")

@@ -49,6 +49,7 @@ def called_twice() -> Work:
         started_at=NOW_MS + 1,
         answered_at=NOW_MS + 2,
         call_end="not_started",
+        answer="<html>",
     )
     outcome = Accepted("p-1")
     return Work(delivery, record, end=outcome, tries=(tried,), answered_at=NOW_MS + 9)
@@ -71,13 +72,14 @@ def test_each_call_is_told_with_its_account_and_what_it_was_answered(
         ("settled", 2, "b", None, None),
     ]
     assert kept.events[0].at == NOW_MS + 2
+    assert [e.answer for e in kept.events] == ["<html>", ""]
 
 
 @pytest.mark.parametrize(
     ("outcome", "event", "reason", "code"),
     [
         (Accepted("p-1"), Event.ACCEPTED, None, ""),
-        (Rejected("1002"), Event.REJECTED, "1002", "1002"),
+        (Rejected("1002", answer="no"), Event.REJECTED, "1002", "1002"),
         (NotSent("isv.LIMIT"), Event.BUDGET_SPENT, "attempts_spent:isv.LIMIT", "isv.LIMIT"),
         (NotSent("connect"), Event.NOT_SENT, "connect", ""),
         (Unknown("timeout"), Event.UNKNOWN, "timeout", ""),
@@ -91,6 +93,7 @@ def test_the_providers_code_stands_apart_from_our_reason(
     report = WorkerTelemetry(kept, Metrics(), clock=Clock(), worker="w")
     report.settled([(work, Settlement(work.delivery, event, reason))], [True], 0.1)
     assert [(e.reason, e.code) for e in kept.events] == [("connect", ""), (reason, code)]
+    assert kept.events[-1].answer == getattr(outcome, "answer", "")
 
 
 def test_an_event_has_the_fields_by_which_it_is_counted() -> None:
