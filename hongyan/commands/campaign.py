@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from backends.settings import Settings
     from idempotency.sql_ledger import SqlLedger
     from producer.campaigns.actions import CampaignActions
-    from producer.campaigns.contract import Campaign
+    from producer.campaigns.contract import Campaign, CampaignSchedule
 
 app = typer.Typer(
     name="campaign",
@@ -164,18 +164,13 @@ def new(
 ) -> None:
     from hongyan.campaigns.output import show_new
     from hongyan.template_source import templates_now
-    from producer.campaigns.contract import CampaignSchedule, CrowdColumns
+    from producer.campaigns.contract import CrowdColumns
     from producer.campaigns.creation import CampaignDraft, limits_from
     from producer.campaigns.row_checks import row_checks
-    from producer.campaigns.schedule import once_at, zone_of
 
-    if not (lane and template):
-        raise WrongUsage("give --lane CHANNEL.KIND and --template NAME")
-    if at and cron:
-        raise WrongUsage("give either --at or --cron")
-    if len(separator) != 1 or encoding not in ("utf-8", "gb18030"):
-        raise WrongUsage("--separator is one character; --encoding is utf-8 or gb18030")
     _check_reason(reason)
+    _check_new(named=bool(lane and template), twice_timed=bool(at and cron))
+    _check_form(encoding, separator)
     with _tools(context) as tools:
         limits = limits_from(
             tools.settings,
@@ -196,9 +191,7 @@ def new(
             lane=lane,
             template=template,
             columns=columns,
-            schedule=CampaignSchedule(
-                at=once_at(at, zone_of(zone)) if at else 0, cron=cron, zone=zone
-            ),
+            schedule=_schedule(at, cron, zone),
             limits=limits,
             author=author_of(author),
             reason=reason,
@@ -212,6 +205,26 @@ def new(
         print_json(made._asdict() | {"shown": [one._asdict() for one in made.shown]})
     else:
         show_new(made)
+
+
+def _check_new(*, named: bool, twice_timed: bool) -> None:
+    if not named:
+        raise WrongUsage("give --lane CHANNEL.KIND and --template NAME")
+    if twice_timed:
+        raise WrongUsage("give either --at or --cron")
+
+
+def _check_form(encoding: str, separator: str) -> None:
+    if len(separator) != 1 or encoding not in ("utf-8", "gb18030"):
+        raise WrongUsage("--separator is one character; --encoding is utf-8 or gb18030")
+
+
+def _schedule(at: str, cron: str, zone: str) -> CampaignSchedule:
+    """Returns the schedule. Raises CampaignRefused for a time or a zone that is none."""
+    from producer.campaigns.contract import CampaignSchedule
+    from producer.campaigns.schedule import once_at, zone_of
+
+    return CampaignSchedule(at=once_at(at, zone_of(zone)) if at else 0, cron=cron, zone=zone)
 
 
 @app.command("start", help=START)
