@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from hongyan.terminal import out
@@ -23,8 +23,8 @@ def show(diagnosis: Diagnosis) -> None:
     """Prints findings, gaps, and one line that sums up."""
     for one in diagnosis.findings:
         out().print(_note(one) if one.severity == "info" else _block(one))
-    for gap in diagnosis.unknown:
-        out().print(_gap(gap))
+    for gaps in _by_reason(diagnosis.unknown):
+        out().print(_gap(gaps))
     out().print(_sum(diagnosis))
 
 
@@ -103,15 +103,28 @@ def _note(one: DoctorFinding) -> Table:
     return grid
 
 
-def _gap(gap: Gap) -> Table:
+def _by_reason(unknown: Iterable[Gap]) -> list[list[Gap]]:
+    """Returns the gaps together that have one reason: a server that is away leaves many."""
+    found: dict[str, list[Gap]] = {}
+    for gap in unknown:
+        found.setdefault(gap.reason, []).append(gap)
+    return list(found.values())
+
+
+def _gap(gaps: list[Gap]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
     grid.add_column(width=9, no_wrap=True)
     grid.add_column(overflow="fold")
-    told = Text.assemble((gap.rule, "bold"), f"  {_subjects(gap.subjects)}: {gap.reason}")
-    grid.add_row(Text("not known", style="magenta"), told)
+    first, word = gaps[0], Text("not known", style="magenta")
+    if len(gaps) == 1:
+        reason = f"  {_subjects(first.subjects)}: {first.reason}"
+        grid.add_row(word, Text.assemble((first.rule, "bold"), reason))
+        return grid
+    grid.add_row(word, Text.assemble((f"{len(gaps)} rules", "bold"), f"  {first.reason}"))
+    grid.add_row("", Text(", ".join(gap.rule for gap in gaps), style="dim"))
     return grid
 
 

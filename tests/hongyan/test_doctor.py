@@ -79,3 +79,12 @@ def test_a_wrong_producer_file_is_one_sentence(hongyan: Run, folder: Path) -> No
     (folder / "shop.properties").write_text("acks\n")
     done = hongyan("doctor", "--producer", "shop.properties")
     assert (done.code, done.err) == (2, "--producer shop.properties: line 1: write KEY=VALUE")
+
+
+def test_a_cluster_that_is_away_is_said_once(folder: Path, hongyan: Run) -> None:
+    (folder / "hongyan.toml").write_text(CONFIG.format(bootstrap="127.0.0.1:1", prefix="t"))
+    assert hongyan("db", "upgrade").code == 0
+    shown = hongyan("doctor")
+    assert shown.code == 1
+    assert shown.out.count("did not answer") == 1
+    assert "topic-replication" in shown.out
