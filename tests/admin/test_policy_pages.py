@@ -5,6 +5,9 @@ from collections.abc import Callable
 from html import unescape
 from typing import Any
 
+import pytest
+from sqlalchemy import text
+
 from admin.access import Role
 from admin.audit.journal import AuditFilter
 from admin.parts import ConsoleParts
@@ -238,3 +241,26 @@ def test_a_lane_names_the_table_of_each_value(
     assert "email.notice" not in listed
     assert one.get("/policy/versions/1").status_code == 404
     assert one.get("/policy/draft").status_code == 403
+
+
+def test_a_draft_whose_effects_take_too_long_says_so_and_can_be_applied(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    if not parts.databases.primary.is_postgres:
+        pytest.skip("SQLite ends no statement by time")
+    applied(parts)
+    one = signed_in(browser, user)
+    lighter = FIRST.replace("threads = 20", "threads = 30")
+    fixed = FIRST + 'guarantee = "at_most_once"\n'
+    with parts.databases.primary.begin() as connection:
+        connection.execute(text("LOCK TABLE deliveries IN ACCESS EXCLUSIVE MODE"))
+        page = one.post("/policy/draft", text=lighter, base="1")
+        refused = one.post("/policy/draft", text=fixed, base="1")
+        done = one.post("/policy/apply", text=lighter, base="1", reason="more threads")
+    assert page.status_code == 200
+    assert "took longer than two seconds" in page.text
+    assert 'action="/policy/apply"' in page.text
+    assert "cannot be counted" in refused.text
+    assert 'action="/policy/apply"' not in refused.text
+    assert done.status_code == 303
+    assert newest(parts).number == 2
