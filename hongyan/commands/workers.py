@@ -51,7 +51,7 @@ def list_(context: typer.Context, as_json: _JSON = False) -> None:
     elif processes:
         _table(processes, now)
     else:
-        out().print("no process has a heartbeat: no worker and no recovery runs")
+        out().print("no process has a heartbeat: no worker, recovery or receipts process runs")
 
 
 @app.command("drain", help=DRAIN)

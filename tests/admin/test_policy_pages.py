@@ -6,12 +6,14 @@ from html import unescape
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import text
 
 from admin.access import Role
 from admin.audit.journal import AuditFilter
 from admin.parts import ConsoleParts
 from policy.versions import Version, Versions
+from tests.idempotency.making import worker
 
 FIRST = """# Of the whole company.
 [defaults]
@@ -264,3 +266,24 @@ def test_a_draft_whose_effects_take_too_long_says_so_and_can_be_applied(
     assert 'action="/policy/apply"' not in refused.text
     assert done.status_code == 303
     assert newest(parts).number == 2
+
+
+def test_refusals_and_problems_of_a_draft_are_told_in_chinese(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    applied(parts)
+    lanes = replace(worker("w1"), lanes=["email.notice"], lease_ms=600_000)
+    parts.ledger.register(lanes)
+    one = signed_in(browser, user)
+    one.client.headers["accept-language"] = "zh"
+    fixed = FIRST + 'guarantee = "at_most_once"\n'
+    page = one.post("/policy/draft", text=fixed, base="1")
+    assert "通道 email.notice 正在工作" in page.text
+    assert "cannot go from" not in page.text
+    refused = one.post("/policy/apply", text=fixed, base="1", reason="once is enough")
+    assert refused.status_code == 422
+    assert "通道 email.notice 正在工作" in refused.text
+    wrong = one.post("/policy/draft", text="[lanes.nowhere]\nthreads = 3\n", base="1")
+    assert wrong.status_code == 422
+    assert "没有这个通道" in wrong.text
+    assert "no such lane" not in wrong.text

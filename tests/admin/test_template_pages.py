@@ -219,3 +219,14 @@ def test_a_test_send_of_a_template_needs_an_operator_of_its_lane(
         assert "webhook.marketing main" in other.get("/templates/one?name=login").text
         assert other.post("/templates/test", **fields, through=f"{HOOK} main").status_code == 403
     assert parts.journal.page(AuditFilter(action="account.test"), 10) == []
+
+
+def test_a_wrong_value_is_named_in_chinese(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    applied(parts)
+    one = signed_in(browser, user)
+    one.client.headers["accept-language"] = "zh"
+    page = one.post("/templates/one", name="login", var_code="many")
+    assert page.status_code == 422
+    assert "应为 int" in page.text

@@ -54,7 +54,7 @@ class Receiver:
         texts = self.texts
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # noqa: N802 (the server's name for it)
+            def do_POST(self) -> None:
                 body: dict[str, Any] = json.loads(
                     self.rfile.read(int(self.headers["content-length"]))
                 )

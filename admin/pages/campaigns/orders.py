@@ -166,7 +166,7 @@ def _given(
         reason = form.reason()
         give(actions_of(parts, person, view, order, reason), reason)
     except WrongForm as wrong:
-        said = view.text(wrong.key, **wrong.arguments)
+        said = view.told(wrong.key, wrong.arguments)
         return campaign_page(view, parts, person, campaign, status=422, refused=said)
     except CampaignRefused as exc:
         return campaign_page(view, parts, person, campaign, status=409, refused=str(exc))

@@ -151,7 +151,7 @@ def _given(
         reason = form.reason()
         give(actions_of(parts, person, view, order, reason), reason)
     except WrongForm as wrong:
-        said = view.text(wrong.key, **wrong.arguments)
+        said = view.told(wrong.key, wrong.arguments)
         return job_page(view, parts, person, job, status=422, refused=said)
     except ResendJobRefused as exc:
         return job_page(view, parts, person, job, status=409, refused=str(exc))
