@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from idempotency.fleet.status import Process
     from idempotency.sql_ledger import SqlLedger
 
-app = typer.Typer(name="workers", help="Workers and recoveries.", no_args_is_help=True)
+app = typer.Typer(
+    name="workers", help="Workers, recoveries and receipts processes.", no_args_is_help=True
+)
 
 LIST = explained(
-    "List the workers and recoveries that live, or were lost within a day.",
+    "List the workers, recoveries and receipts processes that live, or were lost within a day.",
     "hongyan workers list",
     "hongyan workers list --json",
 )
 DRAIN = explained(
-    "Ask one worker or recovery to drain and end, as SIGTERM does, within five seconds. It exits 0; "
-    "whatever supervises it may start it again. Waits until it drains; exits 1 if it does not.",
+    "Ask one worker, recovery or receipts process to drain and end, as SIGTERM does, within five "
+    "seconds. It exits 0; whatever supervises it may start it again. Waits until it drains; exits 1 "
+    "if it does not.",
     "hongyan workers drain worker-1 --reason 'its host is replaced'",
     "hongyan workers drain worker-1 --reason repairs --author lin --json",
 )

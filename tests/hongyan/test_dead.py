@@ -148,7 +148,9 @@ def test_a_batch_is_bounded_by_its_bytes_and_names_an_origin_once() -> None:
 
 def index_of(folder: Path, *letters: LetterEntry) -> None:
     """Enters letters as a recovery does that has read the whole topic."""
-    with closing(open_ledger(Settings(database=DatabaseSettings(ledger_url(folder))))) as ledger:
+    with closing(
+        open_ledger(Settings(database=DatabaseSettings(url=ledger_url(folder))))
+    ) as ledger:
         index = ledger.letter_index()
         index.look("t1", {0: (0, len(letters))})
         index.enter("t1", letters, {0: (0, len(letters))})
@@ -196,7 +198,9 @@ def test_the_list_comes_from_the_index_and_needs_no_kafka(hongyan: Run, folder: 
 @pytest.mark.usefixtures("no_kafka")
 def test_a_list_of_an_index_that_is_behind_says_so(hongyan: Run, folder: Path) -> None:
     index_of(folder, letter(0))
-    with closing(open_ledger(Settings(database=DatabaseSettings(ledger_url(folder))))) as ledger:
+    with closing(
+        open_ledger(Settings(database=DatabaseSettings(url=ledger_url(folder))))
+    ) as ledger:
         ledger.letter_index().look("t1", {0: (0, 7)})
     listed = hongyan("dead", "list", "--json")
     assert [x["id"] for x in listed.json] == ["m-0"]

@@ -37,7 +37,7 @@ def test_a_ledger_is_not_made_by_looking(folder: Path, hongyan: Run) -> None:
 def test_an_empty_ledger_is_told_so(ledger: SqlLedger, hongyan: Run) -> None:
     said = hongyan("status")
     assert said.code == 0
-    assert "no worker and no recovery runs" in said.out
+    assert "no worker, recovery or receipts process runs" in said.out
     assert "nothing is open or parked" in said.out
     assert "no open alerts" in said.out
 

@@ -100,7 +100,7 @@ def policy_admin(fleet: Fleet, endpoint: str) -> Iterator[Browser]:
 def followed(fleet: Fleet) -> set[int | None]:
     """Numbers of the templates that the live workers follow, by their heartbeats."""
     with closing(
-        open_ledger(Settings(database=DatabaseSettings(fleet.ground.database_url)))
+        open_ledger(Settings(database=DatabaseSettings(url=fleet.ground.database_url)))
     ) as ledger:
         live = [one for one in ledger.fleet_status().processes() if not one.lost]
     return {one.snapshot.templates if one.snapshot is not None else None for one in live}
