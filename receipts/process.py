@@ -2,7 +2,7 @@
 
 The end, in this order: the server takes no push any more and answers those under way (at most GRACE_S);
 the pullers ask no more and store their last answers; the matcher ends its pass (waiting receipts are in the
-database); the trace is written out.
+database); the trace is written out; the heartbeat's row is retired.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def policy_admin(fleet: Fleet, endpoint: str) -> Iterator[Browser]:
 
 
 def followed(fleet: Fleet) -> set[int | None]:
-    """Numbers of the templates that the live workers follow, by their heartbeats."""
+    """Numbers of the templates that the live processes follow, by their heartbeats."""
     with closing(
         open_ledger(Settings(database=DatabaseSettings(url=fleet.ground.database_url)))
     ) as ledger:
@@ -108,7 +108,7 @@ def followed(fleet: Fleet) -> set[int | None]:
 
 def await_followed(fleet: Fleet, number: int) -> None:
     begun = time.monotonic()
-    await_(lambda: followed(fleet) == {number}, what=f"both workers follow t{number}")
+    await_(lambda: followed(fleet) == {number}, what=f"workers and recovery follow t{number}")
     assert time.monotonic() - begun <= WITHIN_S
 
 
@@ -125,7 +125,13 @@ def test_a_version_applied_by_command_and_one_by_the_console_reach_running_worke
     fleet: MakeFleet, receiver: Receiver
 ) -> None:
     account = {"provider": "webhook", "endpoint": receiver.endpoint}
-    one = fleet(accounts={"demo": account}, policy={LANE: {"threads": 4}})
+    recovery = {"lanes": [LANE], "lease_s": 3.0, "health_address": "127.0.0.1:0"}
+    one = fleet(
+        accounts={"demo": account},
+        policy={LANE: {"threads": 4}},
+        settings={"recovery": recovery},
+    )
+    one.recovery().wait_ready()
     one.start(2)
     file = one.folder / "texts.toml"
     file.write_text(TEMPLATES.format(word="Code"))
