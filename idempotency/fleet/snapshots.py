@@ -65,6 +65,17 @@ class AccountSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
         return not (self.breaker or self.shut_s or self.paused or self.login_refused)
 
 
+class BacklogSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What waits in a process that serves no lane, or in the database that it empties."""
+
+    waiting: int = 0
+    """Records without an acknowledgement, runs, messages or rows; docs/operations.md says which."""
+    oldest_s: float = 0.0
+    """Age of the oldest, seconds; 0 where none waits or none is measured."""
+    parked: int = 0
+    """Waiting for a person."""
+
+
 class ProcessSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """One process. Its version is a column of its own."""
 
@@ -74,6 +85,8 @@ class ProcessSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     left_out: int = 0
     """Lanes that found no place."""
     accounts: dict[str, AccountSnapshot] = {}
+    backlog: BacklogSnapshot | None = None
+    """None: it serves lanes, or could not measure."""
 
 
 def encoded(snapshot: ProcessSnapshot) -> str:
@@ -86,7 +99,9 @@ def encoded(snapshot: ProcessSnapshot) -> str:
         accounts = {}
     for kept in range(len(lanes), -1, -1):
         left_out = len(lanes) - kept
-        some = ProcessSnapshot(snapshot.policy, dict(lanes[:kept]), left_out, accounts)
+        some = ProcessSnapshot(
+            snapshot.policy, dict(lanes[:kept]), left_out, accounts, snapshot.backlog
+        )
         text = msgspec.json.encode(some).decode()
         if len(text) <= MOST_CHARACTERS:
             return text

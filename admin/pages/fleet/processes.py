@@ -1,4 +1,4 @@
-"""`/fleet`: workers and recoveries as their heartbeats show them, and orders to drain one."""
+"""`/fleet`: all processes by their heartbeats, the kinds that are missing, and orders to drain one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from litestar import get, post
 from litestar.params import FromPath
 
-from admin.access import OF_ROW, Person, Role, needs
+from admin.access import OF_ROW, Forbidden, Person, Role, needs
 from admin.live.spec import BoardSpec
 from admin.pages.fleet.followed import PolicyFollower
 from admin.pages.fleet.orders import ordered
@@ -21,6 +21,7 @@ from admin.web.view import Page
 from idempotency.fleet.account_pauses import AccountPauses
 from idempotency.fleet.controls import Controls
 from idempotency.fleet.status import FleetStatus, Process
+from producer.fleet import FleetReader
 
 EVERY_S: Final = 2.0
 
@@ -38,6 +39,8 @@ class ProcessRow(NamedTuple):
     """Lanes and accounts whose pause it obeys."""
     behind: int
     """Policy versions that are newer than the one it follows."""
+    outside: bool = False
+    """Whether it has no row in the ledger: a relay without one."""
 
 
 class FleetBoard(NamedTuple):
@@ -47,6 +50,10 @@ class FleetBoard(NamedTuple):
     policy: int
     """Number of the newest version; 0: none was ever applied."""
     now_ms: int
+    absent: Sequence[str] = ()
+    """Kinds that configuration or open work call for, and of which none lives."""
+    outbox_trouble: str = ""
+    """Why relays could not be looked for in the business's database."""
 
     @property
     def lost(self) -> int:
@@ -56,12 +63,15 @@ class FleetBoard(NamedTuple):
 
 def _reader(parts: ConsoleParts) -> Callable[[], FleetBoard]:
     reads, clock = parts.databases.reads, parts.databases.reads_clock
-    fleet, policy = FleetStatus(reads, clock), PolicyFollower(parts)
+    fleet, policy = FleetReader(parts.settings, reads, clock), PolicyFollower(parts)
 
     def read() -> FleetBoard:
-        newest = policy.now().number
-        rows = [process_row(one, newest) for one in fleet.processes()]
-        return FleetBoard(rows, newest, fleet.now_ms())
+        newest, found = policy.now().number, fleet.read()
+        rows = [
+            process_row(one, newest)._replace(outside=one.id in found.outside)
+            for one in found.processes
+        ]
+        return FleetBoard(rows, newest, found.now_ms, found.absent, found.outbox_trouble)
 
     return read
 
@@ -79,7 +89,7 @@ def process_row(process: Process, newest: int) -> ProcessRow:
         lag=sum(lags) if lags else None,
         open=[f"{lane} {name}" for lane, one in shown.lanes.items() for name in one.open],
         paused=[*lanes, *(name for name, one in shown.accounts.items() if one.paused)],
-        behind=max(0, newest - shown.policy) if not process.lost else 0,
+        behind=max(0, newest - shown.policy) if process.lanes and not process.lost else 0,
     )
 
 
@@ -118,7 +128,7 @@ def process_page(
         accounts=found.snapshot.accounts if found.snapshot is not None else {},
         held=held,
         now=pauses.now_ms(),
-        may=all(person.may(Role.OPERATOR, lane) for lane in found.lanes),
+        may=_may_drain(person, found),
     )
 
 
@@ -135,16 +145,25 @@ def drain(
     form: GivenForm,
     process: FromPath[str],
 ) -> Page:
-    """Orders a process to drain. Needs the role for each of its lanes. Raises Missing, WrongForm,
-    Forbidden, Conflict."""
+    """Orders a process to drain. Needs the role for each of its lanes, and for all lanes where it has
+    none. Raises Missing, WrongForm, Forbidden, Conflict."""
     found, reason = _found(parts, person, process), form.reason()
-    for lane in found.lanes:
-        person.require(Role.OPERATOR, lane)
+    if not _may_drain(person, found):
+        for lane in found.lanes:
+            person.require(Role.OPERATOR, lane)
+        raise Forbidden(Role.OPERATOR, "*")
     controls = Controls(parts.databases.primary, parts.databases.clock)
     with ordered(view, parts, person, "worker.drain", process, reason=reason) as order:
         if not controls.drain_in(order, process, author=person.name, reason=reason):
             raise Conflict("fleet.not_alive", name=process)
     return view.redirect("/fleet")
+
+
+def _may_drain(person: Person, process: Process) -> bool:
+    """Returns whether the person operates each of its lanes; a process without lanes serves all."""
+    if not process.lanes:
+        return person.everywhere(Role.OPERATOR)
+    return all(person.may(Role.OPERATOR, lane) for lane in process.lanes)
 
 
 def _found(parts: ConsoleParts, person: Person, name: str) -> Process:
