@@ -36,6 +36,7 @@ from message.producer_properties import (
     SAFE_PRODUCER,
     Property,
     refused_property,
+    request_timeout_ms,
 )
 
 if TYPE_CHECKING:
@@ -354,6 +355,8 @@ def producer_config(
         **SAFE_PRODUCER,
         "log_level": _LOG_LEVEL,
         **SAFE,
+        # Two tries fit: one slow answer of the broker is not a record's end.
+        "request.timeout.ms": request_timeout_ms(int(delivery_timeout_s * 1_000)),
         **properties,
         "bootstrap.servers": bootstrap,
         "client.id": client_id,

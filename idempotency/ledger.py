@@ -93,8 +93,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 WORKER: Final = "worker"
 RECOVERY: Final = "recovery"
-RECEIPTS: Final = "receipts"
-"""Kinds of processes that have a heartbeat."""
+"""Kinds of processes that send; others with a heartbeat have the names of `/metrics`."""
 IDLE: Final = "IDLE"
 """The state of a process that lives and sends nothing."""
 

@@ -32,6 +32,8 @@ _BY_ID: Final = text(f"SELECT {COLUMNS} FROM campaigns WHERE id = :id")  # noqa:
 _OPEN: Final = text(f"""
 SELECT {COLUMNS} FROM campaigns WHERE state IN ('SCHEDULED', 'RUNNING')
  ORDER BY created_at, id LIMIT :limit""")  # noqa: S608 - ours
+_PAUSED_BY: Final = text("""
+SELECT id FROM campaigns WHERE state = 'PAUSED' AND noted_by = :by ORDER BY since, id LIMIT :limit""")
 _NEWEST: Final = text(f"""
 SELECT {COLUMNS} FROM campaigns WHERE (created_at, id) < (:before, :before_id)
  ORDER BY created_at DESC, id DESC LIMIT :limit""")  # noqa: S608 - ours
@@ -72,6 +74,12 @@ class CampaignStore(LedgerPart):
         """Returns the campaigns that wait for their time or are running, the oldest first."""
         with self._begin() as (connection, _now):
             return [campaign_of(row) for row in connection.execute(_OPEN, {"limit": MOST_OPEN})]
+
+    def paused_by(self, name: str) -> list[str]:
+        """Returns the ids of paused campaigns whose note is of that name, the oldest first."""
+        asked = {"by": name, "limit": MOST_OPEN}
+        with self._begin() as (connection, _now):
+            return list(connection.execute(_PAUSED_BY, asked).scalars())
 
     def newest(self, limit: int, before: tuple[int, str] = (_LATEST, "")) -> list[Campaign]:
         """Returns campaigns, the newest first; `before` is (created_at, id) of the last one of a page."""

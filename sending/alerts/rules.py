@@ -133,6 +133,13 @@ def rules_of(settings: AlertSettings) -> AlertRules:
             "job",
         ),
         ThresholdRule(
+            "campaign_paused",
+            "hongyan_campaigns_paused",
+            1,
+            "a campaign paused itself, and its rows wait; `hongyan campaign show` has the reason",
+            "campaign",
+        ),
+        ThresholdRule(
             "lookback_forward_late",
             "hongyan_lookback_oldest_committed_seconds",
             settings.lookback_s,

@@ -11,7 +11,7 @@ from admin.web.languages import LANGUAGES
 from admin.web.sentences import Sentences, sentences_of
 from message.vocabulary import Lane
 from policy.diff import Change, Waiting, refusals
-from producer.doctor.rules import RULES
+from producer.doctor.rule_list import RULES
 
 ROOT = Path(__file__).parents[2]
 OTHERS = [language for language in LANGUAGES if language != "en"]

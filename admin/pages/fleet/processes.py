@@ -1,4 +1,4 @@
-"""`/fleet`: workers, recoveries and receipts processes by their heartbeats, and orders to drain one."""
+"""`/fleet`: all processes by their heartbeats, the kinds that are missing, and orders to drain one."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from admin.web.errors import Missing
 from admin.web.forms import Conflict
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
 from admin.web.view import Page
+from backends.metrics.families import RECEIPTS
 from idempotency.fleet.account_pauses import AccountPauses
 from idempotency.fleet.controls import Controls
 from idempotency.fleet.snapshots import ReceiptSnapshot
 from idempotency.fleet.status import FleetStatus, Process
+from producer.fleet import FleetReader
 
 EVERY_S: Final = 2.0
 
@@ -43,6 +45,8 @@ class ProcessRow(NamedTuple):
     """Policy versions that are newer than the one it follows."""
     templates_behind: int = 0
     """Versions of the templates that are newer than the one it follows."""
+    outside: bool = False
+    """Whether it has no row in the ledger: a relay without one."""
 
 
 class FleetBoard(NamedTuple):
@@ -54,6 +58,10 @@ class FleetBoard(NamedTuple):
     templates: int
     """Likewise of the templates."""
     now_ms: int
+    absent: Sequence[str] = ()
+    """Kinds that configuration or open work call for, and of which none lives."""
+    outbox_trouble: str = ""
+    """Why relays could not be looked for in the business's database."""
 
     @property
     def lost(self) -> int:
@@ -63,16 +71,16 @@ class FleetBoard(NamedTuple):
 
 def _reader(parts: ConsoleParts) -> Callable[[], FleetBoard]:
     reads, clock = parts.databases.reads, parts.databases.reads_clock
-    fleet, policy, templates = (
-        FleetStatus(reads, clock),
-        PolicyFollower(parts),
-        TemplatesFollower(parts),
-    )
+    fleet = FleetReader(parts.settings, reads, clock)
+    policy, templates = PolicyFollower(parts), TemplatesFollower(parts)
 
     def read() -> FleetBoard:
-        newest, texts = policy.now().number, templates.now()
-        rows = [process_row(one, newest, texts) for one in fleet.processes()]
-        return FleetBoard(rows, newest, texts, fleet.now_ms())
+        newest, texts, found = policy.now().number, templates.now(), fleet.read()
+        rows = [
+            process_row(one, newest, texts)._replace(outside=one.id in found.outside)
+            for one in found.processes
+        ]
+        return FleetBoard(rows, newest, texts, found.now_ms, found.absent, found.outbox_trouble)
 
     return read
 
@@ -90,7 +98,7 @@ def process_row(process: Process, newest: int, templates: int = 0) -> ProcessRow
         lag=sum(lags) if lags else None,
         open=[f"{lane} {name}" for lane, one in shown.lanes.items() for name in one.open],
         paused=[*lanes, *(name for name, one in shown.accounts.items() if one.paused)],
-        behind=_behind(process, newest, shown.policy),
+        behind=_behind(process, newest, shown.policy if follows_policy(process) else None),
         templates_behind=_behind(process, templates, shown.templates),
     )
 
@@ -98,6 +106,11 @@ def process_row(process: Process, newest: int, templates: int = 0) -> ProcessRow
 def _behind(process: Process, newest: int, followed: int | None) -> int:
     """Returns how many versions it is behind; 0 for a lost process, or one that follows none."""
     return 0 if process.lost or followed is None else max(0, newest - followed)
+
+
+def follows_policy(process: Process) -> bool:
+    """Returns whether its snapshot names a policy: those with lanes do, and receipts processes."""
+    return bool(process.lanes) or process.kind == RECEIPTS
 
 
 def may_see(process: Process, person: Person) -> bool:
@@ -171,9 +184,8 @@ def drain(
     form: GivenForm,
     process: FromPath[str],
 ) -> Page:
-    """Orders a process to drain. Needs the role for each of its lanes, or for all lanes where it has
-    none. Raises Missing, WrongForm,
-    Forbidden, Conflict."""
+    """Orders a process to drain. Needs the role for each of its lanes, and for all lanes where it has
+    none. Raises Missing, WrongForm, Forbidden, Conflict."""
     found, reason = _found(parts, person, process), form.reason()
     for lane in found.lanes or [ANY_LANE]:
         person.require(Role.OPERATOR, lane)
