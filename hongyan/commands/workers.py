@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from hongyan.author import author_of
-from hongyan.errors import NotDone, WrongUsage
+from hongyan.errors import NotDone
+from hongyan.flags import given_reason
 from hongyan.tables import age, listing
 from hongyan.terminal import explained, out, print_json, settings_of
 
@@ -67,8 +68,7 @@ def drain(
     ] = "",
     as_json: _JSON = False,
 ) -> None:
-    if not reason.strip():
-        raise WrongUsage("give --reason TEXT: it is kept with the order")
+    reason = given_reason(reason, "the order")
     by = author_of(author)
     with _ledger(context) as ledger:
         before = _process(ledger, worker)
@@ -90,11 +90,9 @@ def drain(
 @contextmanager
 def _ledger(context: typer.Context) -> Iterator[SqlLedger]:
     settings = settings_of(context)
-    from hongyan.database import existing
-    from idempotency.sql_ledger import open_ledger
+    from hongyan.database import opened_ledger
 
-    existing(settings).close()  # raises before `open_ledger` makes a missing SQLite file
-    with closing(open_ledger(settings)) as ledger:
+    with opened_ledger(settings) as ledger:
         yield ledger
 
 

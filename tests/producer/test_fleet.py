@@ -59,7 +59,8 @@ def test_a_relay_without_a_ledger_is_shown_with_its_backlog(
     assert relay.snapshot is not None
     assert relay.snapshot.backlog is not None
     assert relay.snapshot.backlog.waiting == 1
-    assert (view.absent, view.outside) == ([], {"relay-1"})
+    assert list(view.absent) == []
+    assert view.outside == {"relay-1"}
 
 
 def test_a_silent_relay_is_lost_and_its_kind_is_missing(
