@@ -36,7 +36,7 @@ _CALLED_FOR: Final = {
     CAMPAIGNS: "campaigns are scheduled or under way; start one: hongyan campaign run",
     LOOKBACK: "lookback.biz_types names kinds; start one: hongyan lookback",
 }
-"""What calls for a process of each kind."""
+"""Reasons for which a process of each kind is missing."""
 _DECIDE: Final = (
     "hongyan resend {} --arrived | --not-arrived | --accept-risk | --discard --reason TEXT"
 )

@@ -66,7 +66,7 @@ class AccountSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BacklogSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What waits in a process that serves no lane, or in the database that it empties."""
+    """Work that waits in a process without lanes, or in the database that it empties."""
 
     waiting: int = 0
     """Records without an acknowledgement, runs, messages or rows; docs/operations.md says which."""

@@ -6,7 +6,7 @@ import pytest
 from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 
 from hongyan_client.traceparent import checked
-from tracing.span_ids import TRACE_BYTES, number_of, traceparent_of
+from tracing.sinks.span_ids import TRACE_BYTES, number_of, traceparent_of
 
 IDS = [f"0192f3c47b1a7cc0a1b2c3d4e5f6{number:04x}" for number in range(200)]
 

@@ -23,7 +23,7 @@ from producer.campaigns.contract import (
 from producer.campaigns.row_ids import row_id
 from tests.harness.waiting import await_
 from tests.producer.campaigns.crowds import CampaignDesk, crowd
-from tracing.span_ids import traceparent_of
+from tracing.sinks.span_ids import traceparent_of
 
 DONE, PAUSED = CampaignState.DONE, CampaignState.PAUSED
 
