@@ -72,7 +72,7 @@ def _given(work: OrderedWork, asked: OrderGiven) -> Page:
     try:
         work.obey(asked._replace(reason=asked.form.reason()))
     except WrongForm as wrong:
-        said = view.text(wrong.key, **wrong.arguments)
+        said = view.told(wrong.key, wrong.arguments)
         return work.page(view, parts, person, job, status=422, refused=said)
     except work.refusal as exc:
         return work.page(view, parts, person, job, status=409, refused=str(exc))

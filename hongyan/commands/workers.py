@@ -19,16 +19,18 @@ if TYPE_CHECKING:
     from idempotency.fleet.status import Process
     from idempotency.sql_ledger import SqlLedger
 
-app = typer.Typer(name="workers", help="Workers and recoveries.", no_args_is_help=True)
+app = typer.Typer(
+    name="workers", help="Processes of every kind with a heartbeat.", no_args_is_help=True
+)
 
 LIST = explained(
-    "List the workers and recoveries that live, or were lost within a day.",
+    "List the processes of every kind that live, or were lost within a day, as the ledger has them.",
     "hongyan workers list",
     "hongyan workers list --json",
 )
 DRAIN = explained(
-    "Ask one worker or recovery to drain and end, as SIGTERM does, within five seconds. It exits 0; "
-    "whatever supervises it may start it again. Waits until it drains; exits 1 if it does not.",
+    "Ask one process to drain and end, as SIGTERM does, within five seconds. It exits 0; whatever "
+    "supervises it may start it again. Waits until it drains; exits 1 if it does not.",
     "hongyan workers drain worker-1 --reason 'its host is replaced'",
     "hongyan workers drain worker-1 --reason repairs --author lin --json",
 )
@@ -52,7 +54,7 @@ def list_(context: typer.Context, as_json: _JSON = False) -> None:
     elif processes:
         _table(processes, now)
     else:
-        out().print("no process has a heartbeat: no worker and no recovery runs")
+        out().print("no process has a heartbeat: no worker, recovery or receipts process runs")
 
 
 @app.command("drain", help=DRAIN)

@@ -143,7 +143,7 @@ def _heading(status: ShownStatus) -> None:
 def _processes(status: ShownStatus) -> None:
     fleet = status.fleet
     if not fleet.processes:
-        out().print("\nno process has a heartbeat: no worker and no recovery runs")
+        out().print("\nno process has a heartbeat: no worker, recovery or receipts process runs")
     else:
         for kind in (WORKER, RECOVERY):
             if not any(one.kind == kind and not one.lost for one in fleet.processes):

@@ -76,6 +76,19 @@ class BacklogSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """Waiting for a person."""
 
 
+class ReceiptSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Receipts of one account in one receipts process, since its start."""
+
+    taken: int = 0
+    """Receipts stored."""
+    last_s: int | None = None
+    """Seconds since it stored one; None: none yet."""
+    lag_s: float | None = None
+    """Longest time from event to storage in the last batch, seconds; None: its provider names no times."""
+    asked_s: int | None = None
+    """Seconds since the provider answered a question for receipts; None: it never did."""
+
+
 class ProcessSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """One process. Its version is a column of its own."""
 
@@ -87,6 +100,10 @@ class ProcessSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     accounts: dict[str, AccountSnapshot] = {}
     backlog: BacklogSnapshot | None = None
     """None: it serves lanes, or could not measure."""
+    templates: int | None = None
+    """Number of the templates' version that it follows; 0: the file's; None: it follows none."""
+    receipts: dict[str, ReceiptSnapshot] = {}
+    """By account, of a receipts process."""
 
 
 def encoded(snapshot: ProcessSnapshot) -> str:
@@ -97,15 +114,20 @@ def encoded(snapshot: ProcessSnapshot) -> str:
     accounts = dict(of_all[:MOST_ACCOUNTS])
     if len(msgspec.json.encode(accounts)) > MOST_CHARACTERS // 2:  # long names
         accounts = {}
+    whole = msgspec.structs.replace(snapshot, accounts=accounts, receipts=_some(snapshot.receipts))
     for kept in range(len(lanes), -1, -1):
         left_out = len(lanes) - kept
-        some = ProcessSnapshot(
-            snapshot.policy, dict(lanes[:kept]), left_out, accounts, snapshot.backlog
-        )
+        some = msgspec.structs.replace(whole, lanes=dict(lanes[:kept]), left_out=left_out)
         text = msgspec.json.encode(some).decode()
         if len(text) <= MOST_CHARACTERS:
             return text
     return ""
+
+
+def _some(receipts: dict[str, ReceiptSnapshot]) -> dict[str, ReceiptSnapshot]:
+    """Returns the accounts that find a place in a half of the text."""
+    kept = dict(sorted(receipts.items())[:MOST_ACCOUNTS])
+    return kept if len(msgspec.json.encode(kept)) <= MOST_CHARACTERS // 2 else {}
 
 
 def decoded(text: str) -> ProcessSnapshot | None:

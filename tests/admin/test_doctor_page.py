@@ -102,3 +102,14 @@ def test_the_newest_results_are_kept_and_a_blind_run_forgets_no_partitions(
     last = runs.last()
     assert last is not None
     assert [gap.reason for gap in last.diagnosis.unknown][:1] == ["<b>Kafka</b> is away"]
+
+
+def test_a_reader_of_chinese_reads_the_rules_in_chinese(
+    operator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(monkeypatch, SICK)
+    operator.post("/doctor", "/doctor", reason="look")
+    page = operator.get("/doctor", headers={"accept-language": "zh"}).text
+    assert "压实只保留每个键的最新记录" in page
+    assert "Compaction keeps" not in page
+    assert "cleanup.policy=compact" in page

@@ -31,10 +31,13 @@ from idempotency.fleet.snapshots import (
     BacklogSnapshot,
     LaneSnapshot,
     ProcessSnapshot,
+    ReceiptSnapshot,
     encoded,
 )
 from idempotency.fleet.status import FleetStatus
-from idempotency.ledger import Lease
+from idempotency.ledger import RECEIPTS, Lease
+from policy.templates.page import TemplateSource
+from policy.templates.versions import TemplateVersions
 from sending.alerts.notifier import RULES
 from sending.runtime.heartbeat import ProcessHeartbeat
 from simulator import Simulator, spawn
@@ -351,6 +354,63 @@ def test_a_test_send_shows_its_exchange_and_hides_the_receiver(
     assert (wrong.status_code, bad.status_code) == (422, 422)
     (row,) = audit(parts, "account.test")
     assert (row.subject, row.lane, row.reason) == ("main to cu***11", HOOK, "is it on?")
+
+
+# -- receipts and templates --
+
+
+def a_receipts_process(parts: ConsoleParts, receipts: dict[str, ReceiptSnapshot]) -> None:
+    info = msgspec.structs.replace(worker("r1"), lanes=[], kind=RECEIPTS, lease_ms=600_000)
+    lease = parts.ledger.register(info)
+    text = encoded(ProcessSnapshot(0, receipts=receipts))
+    assert parts.ledger.heartbeat(lease, "RUNNING", text) is not None
+
+
+def test_accounts_show_their_last_receipt_and_its_lag(parts: ConsoleParts, lin: Browser) -> None:
+    shown = {"main": ReceiptSnapshot(12, last_s=75, lag_s=3.4), "spare": ReceiptSnapshot()}
+    a_receipts_process(parts, shown)
+    listed = lin.get("/accounts").text
+    assert "1m 15s" in listed
+    assert "3.40 s" in listed
+    assert "none yet" in listed
+    assert "3.40 s" in lin.get("/accounts/main").text
+    one = lin.get("/fleet/r1").text
+    assert "/accounts/main" in one
+    assert "1m 15s" in one
+    assert "receipts" in lin.get("/fleet").text
+
+
+def test_a_receipts_process_shows_a_person_accounts_of_its_lanes_alone(
+    parts: ConsoleParts, bo: Browser
+) -> None:
+    a_receipts_process(parts, {"main": ReceiptSnapshot(12, last_s=75)})
+    page = bo.get("/fleet/r1")
+    assert page.status_code == 200
+    assert "/accounts/main" not in page.text
+    assert "/drain" not in page.text
+    assert bo.post("/fleet/r1/drain", reason="x").status_code == 403
+
+
+def test_a_receipts_process_is_drained_by_an_operator_of_all_lanes(
+    parts: ConsoleParts, lin: Browser
+) -> None:
+    a_receipts_process(parts, {})
+    assert lin.post("/fleet/r1/drain", reason="new version").status_code == 303
+    assert controls(parts).orders("r1", 0).drain == "lin: new version"
+
+
+def test_the_fleet_shows_who_follows_older_templates(parts: ConsoleParts, lin: Browser) -> None:
+    versions = TemplateVersions(parts.databases.primary)
+    first, second = TemplateSource("# one", {}), TemplateSource("# two", {})
+    versions.add(first, "bo", base=0, before=TemplateSource("", {}))
+    versions.add(second, "bo", base=1, before=first)
+    one, two, three = (live(parts, name, [HOOK]) for name in ("w1", "w2", "w3"))
+    for lease, number in ((one, 2), (two, 1), (three, None)):
+        text = encoded(ProcessSnapshot(0, {HOOK: LaneSnapshot()}, templates=number))
+        assert parts.ledger.heartbeat(lease, "RUNNING", text) is not None
+    rows = lin.get("/fleet").text.split("<tr>")
+    behind = {name: "1 behind" in row for row in rows for name in ("w1", "w2", "w3") if name in row}
+    assert behind == {"w1": False, "w2": True, "w3": False}
 
 
 # -- alerts --
