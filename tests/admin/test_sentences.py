@@ -43,7 +43,8 @@ NO_SENTENCES = {
 }
 """Names, places and parts of messages that are cut out of a text."""
 COMMANDS = re.compile(
-    r"(ALTER SYSTEM|SET GLOBAL|PRAGMA|INFO |kafka-|redis-cli|hongyan (topics|db) |policy\.toml|hongyan\.toml"
+    r"(ALTER SYSTEM|SET GLOBAL|PRAGMA|INFO |kafka-|redis-cli|hongyan (topics|db) |policy\.toml"
+    r"|hongyan\.toml"
     r"|server\.properties: |terminationGrace|\{\}: \{\}=|message\.max\.bytes ≤)"
 )
 """Fixes that are commands or settings, which are of no language."""
