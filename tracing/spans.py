@@ -20,7 +20,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from message.states import State
 from tracing.events import Stage, TraceEvent
-from tracing.span_ids import SPAN_BYTES, TRACE_BYTES, number_of
+from tracing.sinks.span_ids import SPAN_BYTES, TRACE_BYTES, number_of
 
 DELIVER: Final = "hongyan.deliver"
 CALL: Final = "hongyan.call"

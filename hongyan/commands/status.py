@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -40,17 +39,15 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
     settings = settings_of(context)
-    from hongyan.database import existing
+    from hongyan.database import opened_ledger
     from hongyan.flags import patterns
     from hongyan.output.status import as_builtins, show
-    from idempotency.sql_ledger import open_ledger
     from message.vocabulary import lanes_matching
 
-    existing(settings).close()  # raises before `open_ledger` makes a missing SQLite file
     lanes = [one.name for one in lanes_matching(patterns(lane) or ["*"])]
     if not lanes:
         raise WrongUsage(f"--lane {', '.join(lane or [])}: it matches no lane")
-    with closing(open_ledger(settings)) as ledger:
+    with opened_ledger(settings) as ledger:
         found = read_status(ledger, settings, lanes, limit, every=not lane)
     if as_json:
         print_json(as_builtins(found))

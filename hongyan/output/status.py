@@ -36,7 +36,7 @@ _CALLED_FOR: Final = {
     CAMPAIGNS: "campaigns are scheduled or under way; start one: hongyan campaign run",
     LOOKBACK: "lookback.biz_types names kinds; start one: hongyan lookback",
 }
-"""What calls for a process of each kind."""
+"""Reasons for which a process of each kind is missing."""
 _DECIDE: Final = (
     "hongyan resend {} --arrived | --not-arrived | --accept-risk | --discard --reason TEXT"
 )
@@ -143,7 +143,7 @@ def _heading(status: ShownStatus) -> None:
 def _processes(status: ShownStatus) -> None:
     fleet = status.fleet
     if not fleet.processes:
-        out().print("\nno process has a heartbeat: no worker and no recovery runs")
+        out().print("\nno process has a heartbeat: no worker, recovery or receipts process runs")
     else:
         for kind in (WORKER, RECOVERY):
             if not any(one.kind == kind and not one.lost for one in fleet.processes):

@@ -43,7 +43,7 @@ from producer.campaigns.run_lease import RunLease
 from producer.campaigns.run_store import CampaignRuns, RunProgress
 from producer.campaigns.sending_pace import SendingPace, is_open
 from producer.campaigns.store import CampaignStore
-from tracing.span_ids import traceparent_of
+from tracing.sinks.span_ids import traceparent_of
 
 log = structlog.get_logger(__name__)
 WINDOW: Final = 2_000

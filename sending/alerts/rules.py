@@ -124,6 +124,29 @@ def rules_of(settings: AlertSettings) -> AlertRules:
             "a process refused the newest policy version and goes on by an older one;"
             " its log says why (policy_refused)",
         ),
+        *_rules_of_long_work(settings),
+        ThresholdRule(
+            "policy_lanes_kept",
+            "hongyan_policy_lanes_kept",
+            1,
+            "{value:,.0f} lanes of a process follow the newest policy only after a restart",
+        ),
+    )
+    lasting = (
+        DurationRule(
+            "breaker_open",
+            "hongyan_breaker_state",
+            settings.breaker_s,
+            "the account's breaker has been open for {value:,.0f} s",
+            "account",
+        ),
+    )
+    return AlertRules([r for r in levels if r.limit], [r for r in lasting if r.seconds])
+
+
+def _rules_of_long_work(settings: AlertSettings) -> tuple[ThresholdRule, ...]:
+    """Returns the rules about resend jobs, campaigns and look-back."""
+    return (
         ThresholdRule(
             "resend_job_paused",
             "hongyan_resend_jobs_paused",
@@ -146,23 +169,7 @@ def rules_of(settings: AlertSettings) -> AlertRules:
             "a committed message has not been forwarded for {value:,.0f} s;"
             " the log of hongyan lookback has the cause (not_forwarded)",
         ),
-        ThresholdRule(
-            "policy_lanes_kept",
-            "hongyan_policy_lanes_kept",
-            1,
-            "{value:,.0f} lanes of a process follow the newest policy only after a restart",
-        ),
     )
-    lasting = (
-        DurationRule(
-            "breaker_open",
-            "hongyan_breaker_state",
-            settings.breaker_s,
-            "the account's breaker has been open for {value:,.0f} s",
-            "account",
-        ),
-    )
-    return AlertRules([r for r in levels if r.limit], [r for r in lasting if r.seconds])
 
 
 class RuleEvaluator:

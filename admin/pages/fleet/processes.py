@@ -20,14 +20,16 @@ from admin.web.errors import Missing
 from admin.web.forms import Conflict
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
 from admin.web.view import Page
-from backends.metrics.families import RECEIPTS
 from idempotency.fleet.account_pauses import AccountPauses
 from idempotency.fleet.controls import Controls
 from idempotency.fleet.snapshots import ReceiptSnapshot
 from idempotency.fleet.status import FleetStatus, Process
+from idempotency.ledger import RECEIPTS, RECOVERY, WORKER
 from producer.fleet import FleetReader
 
 EVERY_S: Final = 2.0
+FOLLOWERS: Final = (WORKER, RECOVERY, RECEIPTS)
+"""Kinds whose snapshot has the number of their policy."""
 
 
 class ProcessRow(NamedTuple):
@@ -43,10 +45,10 @@ class ProcessRow(NamedTuple):
     """Lanes and accounts whose pause it obeys."""
     behind: int
     """Policy versions that are newer than the one it follows."""
-    templates_behind: int = 0
-    """Versions of the templates that are newer than the one it follows."""
     outside: bool = False
     """Whether it has no row in the ledger: a relay without one."""
+    templates_behind: int = 0
+    """Versions of the templates that are newer than the one it follows."""
 
 
 class FleetBoard(NamedTuple):
@@ -71,8 +73,11 @@ class FleetBoard(NamedTuple):
 
 def _reader(parts: ConsoleParts) -> Callable[[], FleetBoard]:
     reads, clock = parts.databases.reads, parts.databases.reads_clock
-    fleet = FleetReader(parts.settings, reads, clock)
-    policy, templates = PolicyFollower(parts), TemplatesFollower(parts)
+    fleet, policy, templates = (
+        FleetReader(parts.settings, reads, clock),
+        PolicyFollower(parts),
+        TemplatesFollower(parts),
+    )
 
     def read() -> FleetBoard:
         newest, texts, found = policy.now().number, templates.now(), fleet.read()
@@ -98,7 +103,7 @@ def process_row(process: Process, newest: int, templates: int = 0) -> ProcessRow
         lag=sum(lags) if lags else None,
         open=[f"{lane} {name}" for lane, one in shown.lanes.items() for name in one.open],
         paused=[*lanes, *(name for name, one in shown.accounts.items() if one.paused)],
-        behind=_behind(process, newest, shown.policy if follows_policy(process) else None),
+        behind=_behind(process, newest, shown.policy) if process.kind in FOLLOWERS else 0,
         templates_behind=_behind(process, templates, shown.templates),
     )
 
@@ -106,11 +111,6 @@ def process_row(process: Process, newest: int, templates: int = 0) -> ProcessRow
 def _behind(process: Process, newest: int, followed: int | None) -> int:
     """Returns how many versions it is behind; 0 for a lost process, or one that follows none."""
     return 0 if process.lost or followed is None else max(0, newest - followed)
-
-
-def follows_policy(process: Process) -> bool:
-    """Returns whether its snapshot names a policy: those with lanes do, and receipts processes."""
-    return bool(process.lanes) or process.kind == RECEIPTS
 
 
 def may_see(process: Process, person: Person) -> bool:
@@ -184,7 +184,7 @@ def drain(
     form: GivenForm,
     process: FromPath[str],
 ) -> Page:
-    """Orders a process to drain. Needs the role for each of its lanes, and for all lanes where it has
+    """Orders a process to drain. Needs the role for each of its lanes, or for all lanes where it has
     none. Raises Missing, WrongForm, Forbidden, Conflict."""
     found, reason = _found(parts, person, process), form.reason()
     for lane in found.lanes or [ANY_LANE]:
