@@ -17,8 +17,9 @@ from admin.process import run_console
 from backends.settings import ConsoleSettings, DatabaseSettings, Settings
 from idempotency.alerts.windows import AlertWindows, Raised
 from idempotency.fleet.snapshots import AccountSnapshot, LaneSnapshot, ProcessSnapshot, encoded
-from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from tests.browser.conftest import PASSWORD, Watched
+from tests.harness.databases import upgraded
 from tests.idempotency.making import worker
 
 SMS, HOOK = "sms.verification", "webhook.notice"
@@ -48,7 +49,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         console=ConsoleSettings(health_address="127.0.0.1:0"),
         accounts=ACCOUNTS,
     )
-    upgrade(settings)
+    upgraded(settings)
     return settings
 
 
