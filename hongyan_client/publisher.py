@@ -17,7 +17,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -27,7 +27,7 @@ from hongyan_client.errors import BufferFull, ClientClosed, SendFailed, WrongPro
 from hongyan_client.kafka_log import KafkaLog
 from hongyan_client.pending import PendingResult
 from hongyan_client.record_ages import RecordAges
-from hongyan_client.records import Acknowledged, Record
+from hongyan_client.records import Acknowledged, OnBatchEnd, Record
 from message.producer_properties import (
     DELIVERY_TIMEOUT_MS,
     MAX_MESSAGE_BYTES,
@@ -36,6 +36,7 @@ from message.producer_properties import (
     SAFE_PRODUCER,
     Property,
     refused_property,
+    request_timeout_ms,
 )
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ _TOGETHER_MARGIN_S: Final = 30.0
 """librdkafka's own timeout, which ends records one by one, is so much longer."""
 _POLL_EVERY: Final = 16
 """Records between two polls of a busy caller."""
+_CHUNK: Final = 64
+"""Records of a batch that are taken under one lock, and between two polls."""
 _CALLER_POLLS_S: Final = 0.003
 """Seconds after a caller's poll for which the publisher's thread leaves the polling to callers."""
 _PURGE_S: Final = 5.0
@@ -145,6 +148,26 @@ class Publisher:
             self._polled_at = time.monotonic()
             self._poll(0)
 
+    def publish_batch(
+        self, records: Sequence[Record], on_end: OnBatchEnd, deadline_s: float
+    ) -> int:
+        """Publishes records in their order, without a future for each. `on_end` gets the place of a record
+        in `records`, and None or its failure. Blocks while the buffer is full, for at most `deadline_s`
+        seconds. Returns the number of records taken: the first ones; the others are not sent."""
+        until = time.monotonic() + deadline_s
+        taken = 0
+        try:
+            while taken < len(records):
+                chunk = self._taken_together(records[taken : taken + _CHUNK], on_end, taken)
+                taken += chunk
+                if not chunk:
+                    self._await_room(until, deadline_s)
+                self._polled_at = time.monotonic()
+                self._poll(0)
+        except (BufferFull, ClientClosed):
+            pass
+        return taken
+
     @property
     def unacknowledged(self) -> int:
         """Records taken and not ended."""
@@ -215,6 +238,47 @@ class Publisher:
             on_end(refused)
         return True
 
+    def _count(self, size: int, age: int) -> None:
+        """Counts a record that librdkafka took. Call with the lock."""
+        self._taken += 1
+        self._taken_bytes += size
+        if self._ages is not None:
+            self._ages.taken(age)
+
+    def _taken_together(self, records: Sequence[Record], on_end: OnBatchEnd, first: int) -> int:
+        """Hands over the records that fit, of which the first is number `first` of its batch. Returns their
+        number. Refused ones count: they end at once. Raises ClientClosed."""
+        refused = []
+        limits, number = self._limits, first
+        with self._lock:
+            if self._closed:
+                raise ClientClosed(self._closed)
+            produce, age = self._client.produce, self._age
+            for record in records:
+                if (size := record.size) > limits.bytes:
+                    size = limits.bytes
+                if (
+                    self._taken - self._done >= limits.records
+                    or self._taken_bytes - self._done_bytes + size > limits.bytes
+                ):
+                    break
+                ended = partial(self._ended_in_batch, on_end, number, size, age)
+                topic, key, value, headers = record
+                try:
+                    produce(topic, value, key, headers=list(headers), on_delivery=ended)
+                except BufferError:
+                    break
+                except Exception as exc:
+                    if (failure := refusal(exc)) is None:
+                        break
+                    refused.append((number, failure))
+                else:
+                    self._count(size, age)
+                number += 1
+        for place, cause in refused:
+            on_end(place, cause)
+        return number - first
+
     def _await_room(self, until: float, deadline_s: float) -> None:
         """Waits until records ended. Raises BufferFull at the deadline."""
         left = until - time.monotonic()
@@ -269,6 +333,22 @@ class Publisher:
             on_end(Acknowledged._make(found))
         else:
             on_end(failure_of(error, place.topic() or ""))
+
+    def _ended_in_batch(
+        self,
+        on_end: OnBatchEnd,
+        number: int,
+        size: int,
+        age: int,
+        error: KafkaError | None,
+        message: Message,
+    ) -> None:
+        """Ends one record of a batch. Runs in the thread that holds the poll lock."""
+        self._done += 1
+        self._done_bytes += size
+        if self._ages is not None:
+            self._ages.ended(age)
+        on_end(number, None if error is None else failure_of(error, message.topic() or ""))
 
     def _run(self) -> None:
         """Polls while no caller does, until `close`. Then ends the records that are left."""
@@ -354,6 +434,8 @@ def producer_config(
         **SAFE_PRODUCER,
         "log_level": _LOG_LEVEL,
         **SAFE,
+        # Two tries fit: one slow answer of the broker is not a record's end.
+        "request.timeout.ms": request_timeout_ms(int(delivery_timeout_s * 1_000)),
         **properties,
         "bootstrap.servers": bootstrap,
         "client.id": client_id,

@@ -444,12 +444,16 @@ class Strikes:
 
         def pause() -> None:
             url = self._fleet.ground.database_url
-            hit.quiet_ms = person.pause(url, hit.lane, fault.down_s)
-            hit.effect = f"{hit.lane} was paused"
+            found = person.pause(url, hit.lane, fault.down_s, lambda: self._wait_in_pause(hit))
+            hit.quiet_ms, hit.resumed_ms = found
+            hit.effect = f"{hit.lane} was paused, {len(hit.sent)} notifications waited"
             hit.until_ms = now_ms()
 
         self._beside(pause)
         return True
+
+    def _wait_in_pause(self, hit: Hit) -> None:
+        hit.sent = bursts.of_paused(self._fleet, hit.lane)
 
     # -- how --
 

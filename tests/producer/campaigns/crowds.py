@@ -114,7 +114,7 @@ class CampaignDesk:
             runs=self.runs,
             duties=self.ledger.duties(),
             publisher=publisher or self.publisher,
-            accepted=lambda _notification, _place: None,
+            accepted=lambda _notification, _place, _traceparent: None,
             opening=RunOpening(self.settings.kafka, lambda: self.checks),
             telemetry=CampaignTelemetry(CollectorRegistry(), lambda: time.time_ns() // 1_000_000),
         )
