@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import socket
 import threading
 from collections.abc import Iterator
@@ -68,11 +69,12 @@ def run_receipts(settings: Settings, stop: threading.Event, listen: str = "") ->
     """Serves until `stop` is set. Returns the exit code. Raises SettingsError, LedgerError."""
     sources = load_sources(settings)
     describe_structs()
-    with ExitStack() as stack, identified(worker=receipts_name()):
+    name = receipts_name()
+    with ExitStack() as stack, identified(worker=name):
         listener = stack.enter_context(_bound(listen or settings.receipts.listen))
         ledger = open_ledger(settings)
         stack.callback(ledger.close)
-        server = _opened(settings, sources, ledger, stack, stop)
+        server = _opened(settings, sources, ledger, name, stack, stop)
         host, port = listener.getsockname()[:2]
         log.info("receipts_started", address=f"{host}:{port}", accounts=sorted(sources))
         _end_on(stop, server)
@@ -82,14 +84,16 @@ def run_receipts(settings: Settings, stop: threading.Event, listen: str = "") ->
 
 
 def receipts_name() -> str:
-    """Returns the name of this process in logs and trace."""
-    return f"receipts-{socket.gethostname()}-{os.getpid()}"
+    """Returns a unique name for this process in logs, trace and heartbeat: containers of one host may
+    share its name, and each of them has a process 1."""
+    return f"receipts-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def _opened(
     settings: Settings,
     sources: dict[str, ReceiptSource],
     ledger: SqlLedger,
+    worker: str,
     stack: ExitStack,
     stop: threading.Event,
 ) -> _Server:
@@ -97,7 +101,6 @@ def _opened(
     watch = _follow_policy(settings, ledger, stack)
     receipts = open_receipts(ledger, settings)
     metrics = ReceiptMetrics(sources)
-    worker = receipts_name()
     _beat(metrics, ledger, watch, worker, stack, stop)
     _write_sums(metrics, ledger, worker, stack)
     recorder = open_recorder(settings, worker)

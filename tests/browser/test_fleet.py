@@ -225,6 +225,8 @@ def test_a_template_is_sent_for_a_test_from_its_page(
     one.page.fill("#test-receiver", f"customer-{language}-4711")
     one.page.fill("#test-reason", "new text")
     one.page.screenshot(path=tmp_path / f"ask-{language}.png", full_page=True)
+    dialog = "document.querySelector('#test')"
+    assert one.page.evaluate(f"{dialog}.scrollWidth <= {dialog}.clientWidth"), "nothing is cut off"
     assert one.findings() == []
     one.page.click("#test button.primary")
     one.page.wait_for_selector(f"text={sent}")

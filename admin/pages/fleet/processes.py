@@ -139,7 +139,8 @@ def process_page(
     """One process: its lanes and accounts, and the order to drain it. Raises Missing."""
     found = _found(parts, person, process)
     pauses = AccountPauses(parts.databases.primary, parts.databases.clock)
-    held = [one for one in pauses.pauses() if one.holds_for(process)]
+    sends = found.kind != RECEIPTS
+    held = [one for one in pauses.pauses() if sends and one.holds_for(process)]
     lanes = found.snapshot.lanes if found.snapshot is not None else {}
     return view.page(
         "fleet/process.html",
