@@ -6,7 +6,7 @@ have ended leave. tests/lookback/test_model.py has decisions, checks and leases.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +22,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-import lookback.store
 from backends.lookback_settings import LookbackSettings
 from backends.settings import DatabaseSettings, Settings
+from idempotency.alerts.windows import note_in
 from idempotency.archive.contract import DayOpen
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.ledger import LedgerUnavailable
@@ -53,7 +53,6 @@ from tests.lookback.making import (
 KEEP = 30
 BATCH = 2
 TRANSACTIONS = st.integers(0, 1)
-REAL_NOTE = lookback.store.note_in
 ENDED = ("FORWARDED", "ROLLED_BACK")
 
 
@@ -124,6 +123,7 @@ class LookbackService(RuleBasedStateMachine):
 
     world: World
     folder: Path
+    patch: pytest.MonkeyPatch
 
     @initialize()
     def begin(self) -> None:
@@ -142,7 +142,7 @@ class LookbackService(RuleBasedStateMachine):
         self.names = [self.ground.tx() for _ in range(2)]
         self.producer = FakeProducer()
         self.forwarder = self._new_forwarder()
-        lookback.store.note_in = self._note
+        self.patch.setattr("lookback.store.note_in", self._note)
 
     # -- what happens --
 
@@ -332,7 +332,7 @@ class LookbackService(RuleBasedStateMachine):
     def _note(self, connection: Any, raised: Sequence[Any], now: int) -> None:
         if raised and self.alerts_away:
             raise LedgerUnavailable("away")
-        REAL_NOTE(connection, raised, now)
+        note_in(connection, raised, now)
 
     def _watched(self) -> "Watch":
         return Watch(self)
@@ -357,24 +357,19 @@ class Watch:
         return kind is not None and issubclass(kind, LedgerUnavailable)
 
 
-@pytest.fixture
-def note_in_back() -> Iterator[Callable[..., None]]:
-    yield REAL_NOTE
-    lookback.store.note_in = REAL_NOTE
-
-
-@pytest.mark.usefixtures("note_in_back")
-def test_the_service_does_what_the_model_says(tmp_path: Path) -> None:
+def test_the_service_does_what_the_model_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World(f"sqlite:///{tmp_path / 'hongyan.db'}")
     _ = world.first
 
     class Here(LookbackService):
         pass
 
-    Here.world, Here.folder = world, tmp_path / "archive"
+    Here.world, Here.folder, Here.patch = world, tmp_path / "archive", monkeypatch
     # A failing run is not made smaller: the mutation suite waits for it.
     run = settings(
-        max_examples=200,
+        max_examples=100,
         stateful_step_count=30,
         derandomize=True,
         phases=(Phase.explicit, Phase.generate),
