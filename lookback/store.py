@@ -132,7 +132,7 @@ class LookbackStore(LedgerPart):
         return [
             step.row
             for step in self._due(self._to_check, asked, lease_ms)
-            if step.row.state is TxState.CHECKING
+            if step.did == TxState.CHECKING  # one that was only put off has no lease of this caller
         ]
 
     def sweep(self, limit: int = 500) -> int:
