@@ -70,6 +70,6 @@ def encoded(notification: Notification) -> bytes:
         return encode(notification)
     except EnvelopeError as exc:
         raise WrongNotification(exc.code, f"{exc.path}: {exc.detail}") from exc
-    except AttributeError as exc:
+    except (AttributeError, TypeError) as exc:
         text = f"a notification is made by compose or is message's Notification ({exc})"
         raise WrongNotification("wrong_type", text) from exc

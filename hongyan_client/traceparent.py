@@ -7,6 +7,8 @@ import sys
 from typing import Any, Final
 
 HEADER: Final = "traceparent"
+TRACING: Final = "opentelemetry.trace"
+"""The module that a program with spans has imported."""
 _FORM: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -20,7 +22,7 @@ def current() -> str | None:
 
     A span exists only where the program has imported OpenTelemetry, so nothing is imported here.
     """
-    trace: Any = sys.modules.get("opentelemetry.trace")
+    trace: Any = sys.modules.get(TRACING)
     if trace is None:
         return None
     context = trace.get_current_span().get_span_context()

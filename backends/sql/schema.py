@@ -15,24 +15,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect
 from sqlalchemy.engine import URL
 
 from backends.sql.database import Database
 from backends.sql.errors import SqlTimeout
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
 VERSION_TABLE: Final = "hongyan_schema"
 OLDEST_PROGRAM: Final = "0016"
 """Version of the oldest program that runs on this schema. A migration that makes a statement of an older
 program fail, because it removes or renames something, sets it to its own number."""
 _OLDEST_OF: Final = f"SELECT oldest_program FROM {VERSION_TABLE}"  # noqa: S608 (constants alone)
+_VERSION_OF: Final = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 (constants alone)
 _ADD_OLDEST: Final = f"ALTER TABLE {VERSION_TABLE} ADD COLUMN oldest_program TEXT"
 _SET_OLDEST: Final = f"UPDATE {VERSION_TABLE} SET oldest_program = '{OLDEST_PROGRAM}'"  # noqa: S608
 _LOCK: Final = 0x686F6E6779616E  # "hongyan"
@@ -69,6 +70,8 @@ def _upgrade(connection: Connection, is_postgres: bool) -> str:
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {LOCK_MS}")
     before = _version(connection)
     if before != head() and not is_newer(before):
+        from alembic import command  # 0.2 s that programs which only read the version do without
+
         command.upgrade(_config(connection), "head")
     if not is_newer(before):
         _keep_oldest(connection)
@@ -95,14 +98,17 @@ def oldest_program(database: Database) -> str:
         return str(found or "")
 
 
+@cache
 def head() -> str:
-    """Returns the version that this program needs."""
-    return ScriptDirectory.from_config(_config()).get_current_head() or ""
+    """Returns the version that this program needs: that of the last migration's file."""
+    last = max(path.name for path in (_SCRIPTS / "versions").glob("v[0-9]*.py"))
+    return last[1:5]
 
 
 def _version(connection: Connection) -> str:
-    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-    return context.get_current_revision() or ""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return ""
+    return str(connection.exec_driver_sql(_VERSION_OF).scalar() or "")
 
 
 def is_newer(found: str) -> bool:
@@ -124,6 +130,8 @@ def _keep_oldest(connection: Connection) -> None:
 
 
 def _config(connection: Connection | None = None) -> Config:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
     config.attributes["connection"] = connection

@@ -110,7 +110,7 @@ class LookbackKindFacts(msgspec.Struct, frozen=True, kw_only=True):
     def span_s(self) -> float:
         """The time from the first check to the last one, each pause twice the one before."""
         pauses = (self.check_s * 2.0**number for number in range(min(self.max_checks - 1, 64)))
-        return sum((min(pause, self.longest_pause_s) for pause in pauses), 0.0)
+        return sum(min(pause, self.longest_pause_s) for pause in pauses)
 
 
 class LookbackFacts(msgspec.Struct, frozen=True, kw_only=True):

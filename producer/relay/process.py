@@ -67,14 +67,16 @@ def run_relay(settings: Settings, stop: threading.Event) -> int:
         opened.rows.backlog()  # raises before anything starts if the tables are not there
         parts = _built(settings, opened, name, stack, stop)
         threads = _started(parts)
-        claiming = threads.start("relay", parts.relay.run)
+        claiming = _claiming(threads, parts, opened)
         health = _health(settings, parts, threads)
         stack.callback(health.stop)
         log.info("relay_started", health=health.address, table=opened.store.name)
         while not stop.is_set() and not threads.failed.wait(_WATCH_S):
             pass
         stop.set()
-        claiming.join(settings.relay.drain_s)
+        until = time.monotonic() + settings.relay.drain_s
+        for thread in claiming:
+            thread.join(max(0.0, until - time.monotonic()))
         return _drained(settings, parts, threads)
 
 
@@ -189,6 +191,16 @@ def _started(parts: RelayParts) -> ThreadGroup:
     if parts.wakeups is not None:
         threads.start("wakeups", parts.wakeups.run)
     return threads
+
+
+def _claiming(
+    threads: ThreadGroup, parts: RelayParts, opened: OpenedOutbox
+) -> list[threading.Thread]:
+    """Starts the threads that claim: one on SQLite, which has one writer at a time."""
+    started = [threads.start("relay", parts.relay.run)]
+    if not opened.store.is_sqlite:
+        started.append(threads.start("help", parts.relay.help))
+    return started
 
 
 def _health(settings: Settings, parts: RelayParts, threads: ThreadGroup) -> HealthServer:

@@ -1,4 +1,4 @@
-"""Heartbeat of a process that calls no provider: gateway, campaigns, look-back, relay.
+"""Heartbeat of a process that sends nothing to receivers: receipts, gateway, campaigns, look-back, relay.
 
 Its row in the ledger says that it lives, its version and its backlog, and a person's order to drain reaches
 it. Nothing of the process's own work depends on the row: while the ledger is away it goes on.
@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Protocol
 
+import msgspec
 import structlog
 
 from backends.program import program_version
@@ -62,13 +63,17 @@ class ProcessHeartbeat:
         name: str,
         stop: threading.Event,
         backlog: Backlog = lambda: None,
+        *,
+        snapshot: Callable[[], ProcessSnapshot] = ProcessSnapshot,
     ) -> None:
-        """`kind` is one of `backends.metrics.families.PROCESSES`. An order to drain sets `stop`."""
+        """`kind` is one of `backends.metrics.families.PROCESSES`. `snapshot` returns what the process shows
+        beside its backlog. An order to drain sets `stop`."""
         self._ledger = ledger
         self._controls = ledger.controls()
         self._info = process_info(kind, name)
         self._stop = stop
         self._backlog = backlog
+        self._snapshot = snapshot
         self._lease: Lease | None = None  # `beat` writes it, and `close` after the thread's end
         self._since_ms = 0  # `beat` writes it
         self._away = False  # `beat` writes it
@@ -114,7 +119,7 @@ class ProcessHeartbeat:
 
     def _write(self) -> None:
         state = "DRAINING" if self._stop.is_set() else "RUNNING"
-        snapshot = encoded(ProcessSnapshot(backlog=self._backlog()))
+        snapshot = encoded(msgspec.structs.replace(self._snapshot(), backlog=self._backlog()))
         renewed = self._ledger.heartbeat(self._lease, state, snapshot) if self._lease else None
         if renewed is None:  # the first beat, or a sweep ended this life
             renewed = self._ledger.register(self._info)

@@ -20,6 +20,7 @@ from admin.pages.fleet.lanes import is_late
 from admin.pages.fleet.runbook import section
 from admin.parts import ConsoleParts
 from backends.lookback_settings import BizTypeSettings, LookbackSettings
+from backends.metrics.families import RECEIPTS
 from backends.settings import RelaySettings, Settings
 from idempotency.alerts.book import AlertBook
 from idempotency.alerts.windows import AlertWindows, Raised
@@ -35,7 +36,7 @@ from idempotency.fleet.snapshots import (
     encoded,
 )
 from idempotency.fleet.status import FleetStatus
-from idempotency.ledger import RECEIPTS, Lease
+from idempotency.ledger import Lease
 from policy.templates.page import TemplateSource
 from policy.templates.versions import TemplateVersions
 from sending.alerts.notifier import RULES

@@ -157,7 +157,7 @@ def _serve(
             match_s=0.2, accounts={of.provider: checked_with(of.provider, url)}
         ),
     )
-    server = _opened(settings, load_sources(settings), ledger, stack)
+    server = _opened(settings, load_sources(settings), ledger, stack, threading.Event())
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
     thread.start()
 

@@ -160,9 +160,9 @@ def account_row(
             if not one.lost and one.snapshot and (shown := one.snapshot.accounts.get(name))
         ],
         receipts=[
-            ReceiptsInProcess(one.id, shown, one.heartbeat_at)
+            ReceiptsInProcess(one.id, taken, one.heartbeat_at)
             for one in processes
-            if not one.lost and one.snapshot and (shown := one.snapshot.receipts.get(name))
+            if not one.lost and one.snapshot and (taken := one.snapshot.receipts.get(name))
         ],
         pauses=[one for one in pauses if one.account == name],
         not_obeying=late,
