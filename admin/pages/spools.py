@@ -41,6 +41,10 @@ class ShownRow(NamedTuple):
     """As `hongyan-spool list` shows them: receivers are masked."""
     lane: str
     """Empty: its topic is no lane's."""
+    kept_at: int
+    """Epoch milliseconds."""
+    expires_at: int
+    """Likewise."""
 
 
 class ShownSpool(NamedTuple):
@@ -149,7 +153,8 @@ def _read(parts: ConsoleParts, person: Person, folder: SpoolFolder, now_ms: int)
 
 def _shown(parts: ConsoleParts, row: SpooledRow) -> ShownRow:
     lane = lane_of_topic(row.topic, parts.settings.kafka.topic_prefix)
-    return ShownRow(row_line(row), lane.name if lane is not None else "")
+    name = lane.name if lane is not None else ""
+    return ShownRow(row_line(row), name, row.kept_at, row.expires_at)
 
 
 def _may(person: Person, row: ShownRow) -> bool:

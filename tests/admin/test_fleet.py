@@ -237,9 +237,9 @@ def test_a_process_without_lanes_is_drained_by_an_operator_of_all_lanes_alone(
     waits = BacklogSnapshot(waiting=1_234, oldest_s=90, parked=2)
     ProcessHeartbeat(parts.ledger, "lookback", "back-1", threading.Event(), lambda: waits).beat()
     page = lin.get("/fleet").text
-    assert "1,234 committed, not forwarded" in page
+    assert "1,234 to forward" in page
     assert "2 parked" in page
-    assert "1,234 committed" in lin.get("/fleet/back-1").text
+    assert "1,234 to forward" in lin.get("/fleet/back-1").text
     assert "back-1" in bo.get("/fleet").text, "it serves all lanes, so his, too"
     assert bo.post("/fleet/back-1/drain", reason="x").status_code == 403
     assert lin.post("/fleet/back-1/drain", reason="repairs").status_code == 303

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from litestar import Litestar
 from litestar.testing import TestClient
 
 from admin.access import Role
@@ -60,7 +61,7 @@ def console(parts: ConsoleParts, folder: Path, tmp_path: Path) -> Iterator[Calla
         one.sign_in(name)
         return one
 
-    clients: list[TestClient] = []
+    clients: list[TestClient[Litestar]] = []
     yield opened
     for client in clients:
         client.__exit__(None, None, None)
