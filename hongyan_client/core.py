@@ -11,13 +11,12 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from hongyan_client.accepted_recorder import AcceptedRecorder
-from hongyan_client.composition import encoded
+from hongyan_client.composition import encoded, refused
 from hongyan_client.errors import BufferFull, ClientError, SendFailed, WrongNotification
 from hongyan_client.hot_keys import KeyShares
 from hongyan_client.metrics import ACKNOWLEDGED, ClientFigures, EndCounts, Observer, SendEnd
@@ -30,8 +29,8 @@ from hongyan_client.sends.lane_route import LaneRoute
 from hongyan_client.sends.pending_result import PendingResult
 from hongyan_client.sends.pending_send import PendingSend, SendResult, SentNotification
 from hongyan_client.sends.send_batch import LaneSends, SendBatch
-from hongyan_client.traceparent import HEADER, TRACING, checked, current
-from message.envelope import Notification
+from hongyan_client.traceparent import HEADER, checked, current
+from message.envelope import EnvelopeError, Notification, encode
 from message.producer_properties import Property
 from message.receiver_hash import hasher
 from message.vocabulary import trace_topic
@@ -132,8 +131,9 @@ class ClientCore:
         their error as end; the end None is still to come."""
         batch = SendBatch(self)
         with self._counts.of(batch), self.publisher.driven():
-            for one in notifications:
-                number = batch.add(one, time.monotonic() if self._observer else 0.0)
+            for number, one in enumerate(notifications):
+                batch.notifications.append(one)
+                batch.ends.append(None)
                 try:
                     self._send_one(batch, number, one, until)
                 except BaseException as exc:  # also of a signal: it has no end to be counted
@@ -152,20 +152,24 @@ class ClientCore:
 
     def _send_one(self, batch: SendBatch, number: int, one: Notification, until: float) -> None:
         """Hands one send of a batch over. Raises ClientError."""
-        context = None
-        if TRACING in sys.modules and (context := current()) is not None:
+        if self._observer is not None:
+            batch.started[number] = time.monotonic()
+        if (context := current()) is not None:
             batch.traceparents[number] = context
-        parts, size, route, _ = wired = self._wired(one, context)
+        wired = self._wired(one, context)
+        route = wired[2]
         lane = batch.last
         if lane is None or lane.route is not route:
             lane = batch.lane(route)
         try:
-            taken = self.publisher.take(lane.report, number, parts, size, self._may_pass)
+            taken = self.publisher.take(lane.report, number, wired[0], wired[1], self._may_pass)
         except MustWait:
             taken = False
         if not taken:
             self._send_late(lane, number, wired, until)
-        lane.count(one.ordering_key)
+        lane.counted += 1
+        if one.ordering_key is not None:
+            lane.keys.append(one.ordering_key)
 
     def _send_late(self, lane: LaneSends, number: int, wired: Wired, until: float) -> None:
         """Waits for room for one send of a batch, or hands it to the overflow. Raises ClientError."""
@@ -181,7 +185,10 @@ class ClientCore:
 
     def _wired(self, notification: Notification, context: str | None) -> Wired:
         """Returns the wire form. Raises WrongNotification."""
-        value = encoded(notification)
+        try:
+            value = encode(notification)
+        except (EnvelopeError, AttributeError, TypeError) as exc:
+            raise refused(exc) from exc
         route = self._routes.get((notification.channel, notification.kind))
         if route is None:
             route = self._route_of(notification)

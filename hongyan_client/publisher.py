@@ -309,6 +309,7 @@ class Publisher:
         try:
             self._poller = threading.get_ident()
             self._client.poll(timeout_s)
+            self._kafka_log.acknowledged(self._done - self._failed)
             if self._ages is not None:
                 self._age = self._ages.now()
                 self._fatal = self._fatal or self._ages.is_overdue()

@@ -240,8 +240,11 @@ def _check_receivers(receivers: list[str]) -> None:
 
 
 def _check_texts(n: Notification) -> None:
-    if n.biz_id is not None:
-        _check_text("$.biz_id", n.biz_id)
+    text = n.biz_id
+    if text is not None and not (
+        len(text) <= MAX_RECEIVER and text.isascii() and text.isprintable()
+    ):
+        _check_text("$.biz_id", text)
     if n.account is not None:
         _check_text("$.account", n.account)
     if n.ordering_key is not None:
@@ -253,8 +256,6 @@ def _check_texts(n: Notification) -> None:
 
 
 def _check_text(path: str, text: str) -> None:
-    if len(text) <= MAX_RECEIVER and text.isascii() and text.isprintable():
-        return
     if len(text) > MAX_RECEIVER:
         raise EnvelopeError("too_long", path, f"at most {MAX_RECEIVER} characters are taken")
     if not text.isprintable() and _CONTROL.search(text):

@@ -17,7 +17,7 @@ from hongyan_client.sends.pending_send import (
     PendingSend,
     SendHost,
     SendResult,
-    sent_notification,
+    SentNotification,
 )
 from message.envelope import Notification
 
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 _UNKNOWN: Final = 0.0
+_new: Final = tuple.__new__  # saves the call of the class's own `__new__`
 
 
 class SendBatch:
-    """Notifications and their ends, both by number. The caller's thread adds; others end."""
+    """Notifications and their ends, both by number. The core adds in the caller's thread; others end."""
 
     def __init__(self, host: SendHost) -> None:
         self._host = host
@@ -36,7 +37,7 @@ class SendBatch:
         """None: it is in Kafka. Batches may be larger than what should stay in memory."""
         self.ends: list[SendResult | None] = []
         self.traceparents: dict[int, str] = {}
-        self.started: list[float] = []  # monotonic seconds; empty where nobody asks for them
+        self.started: dict[int, float] = {}  # monotonic seconds; empty where nobody asks for them
         self.last: LaneSends | None = None
         """The lane of the newest send."""
         self._lanes: dict[LaneRoute, LaneSends] = {}
@@ -44,15 +45,6 @@ class SendBatch:
 
     def __len__(self) -> int:
         return len(self.ends)
-
-    def add(self, notification: Notification, now: float) -> int:
-        """Returns the number of one more send, which begins `now` (monotonic seconds)."""
-        number = len(self.ends)
-        self.notifications.append(notification)
-        self.ends.append(None)
-        if now:
-            self.started.append(now)
-        return number
 
     def lane(self, route: LaneRoute) -> LaneSends:
         """Returns the sends of one lane."""
@@ -102,12 +94,6 @@ class LaneSends:
         self.counted = 0
         self.keys: list[str] = []
 
-    def count(self, ordering_key: str | None) -> None:
-        """Counts a send for the shares of the keys."""
-        self.counted += 1
-        if ordering_key is not None:
-            self.keys.append(ordering_key)
-
     def _report(self, number: int, failure: SendFailed | None, message: Message | None) -> None:
         """Takes librdkafka's report. Runs in the thread that polls; a refusal in the caller's."""
         if failure is not None:
@@ -116,7 +102,8 @@ class LaneSends:
         one = self._notifications[number]
         if one is None or message is None:
             return
-        sent = sent_notification(one.id, self._topic, message)
+        place = (one.id, self._topic, message.partition(), message.offset(), message.timestamp()[1])
+        sent = _new(SentNotification, place)
         self.route.acknowledged += 1
         if self._host.watched:
             self._host.acknowledged(self.pending(number), sent)
@@ -132,7 +119,7 @@ class LaneSends:
             notification,
             self.route,
             batch.traceparents.get(number),
-            batch.started[number] if batch.started else _UNKNOWN,
+            batch.started.get(number, _UNKNOWN),
             self._host,
             partial(batch.end, number),
         )
