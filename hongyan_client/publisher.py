@@ -177,8 +177,11 @@ class Publisher:
         until = time.monotonic() + deadline_s
         taken = 0
 
-        def reported(number: int, failure: SendFailed | None, _message: Message | None) -> None:
-            on_end(number, failure)
+        def reported(number: int, failure: SendFailed | None, message: Message | None) -> None:
+            if failure is not None:
+                on_end(number, failure)
+            elif message is not None:
+                on_end(number, _place_of(message))
 
         try:
             with self.driven():
@@ -415,9 +418,13 @@ def _end(on_end: OnEnd, _number: int, failure: SendFailed | None, message: Messa
     if failure is not None:
         on_end(failure)
     elif message is not None:
-        place: Any = message
-        found = (place.topic(), place.partition(), place.offset(), place.timestamp()[1])
-        on_end(Acknowledged._make(found))
+        on_end(_place_of(message))
+
+
+def _place_of(message: Any) -> Acknowledged:
+    return Acknowledged._make(
+        (message.topic(), message.partition(), message.offset(), message.timestamp()[1])
+    )
 
 
 def producer_config(

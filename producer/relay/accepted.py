@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from backends.settings import Settings
 from hongyan_client import traceparent
 from hongyan_client.outbox.entry import record_headers_of
-from hongyan_client.outbox.publication import EndedBatch, StartedBatch
+from hongyan_client.outbox.publication import EndedBatch
 from hongyan_client.outbox.store import ClaimedRow
 from hongyan_client.records import Acknowledged
 from message.envelope import EnvelopeError, decode
@@ -24,10 +24,10 @@ from tracing.metrics import show_drops
 
 log = structlog.get_logger(__name__)
 COMMAND = "relay"
-AnnounceBatch = Callable[[StartedBatch, EndedBatch], None]
+AnnounceBatch = Callable[[EndedBatch], None]
 
 
-def no_announcement(_started: StartedBatch, _ended: EndedBatch) -> None:
+def no_announcement(_ended: EndedBatch) -> None:
     """Announces nothing."""
 
 
@@ -52,12 +52,11 @@ class RelayAnnouncement:
         self._trace = trace
         self._prefix = topic_prefix
 
-    def of_batch(self, started: StartedBatch, ended: EndedBatch) -> None:
+    def of_batch(self, ended: EndedBatch) -> None:
         """Records one event for each delivery of the acknowledged rows of a lane. Raises nothing."""
-        sent = {row.id for row in ended.sent}
-        for row, answer in started.open:
-            if row.id in sent and lane_of_topic(row.topic, self._prefix) is not None:
-                self._record(row, answer.result())
+        for row, place in zip(ended.sent, ended.places, strict=True):
+            if lane_of_topic(row.topic, self._prefix) is not None:
+                self._record(row, place)
 
     def _record(self, row: ClaimedRow, place: Acknowledged) -> None:
         try:

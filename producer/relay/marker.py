@@ -85,7 +85,7 @@ class RelayMarker:
                     log.warning("rows_not_marked", rows=len(ended.sent), cause=str(exc))
                     return
                 self._idle.wait(_AGAIN_S)
-        self._announce(batch.started, ended)
+        self._announce(ended)
 
     def _write(self, batch: PublishedBatch, ended: EndedBatch) -> None:
         self._store.give_back(ended.token, batch.started.unsent)

@@ -57,17 +57,16 @@ def kinds(settings: Settings) -> list[str]:
     return [one.kind for one in processes(settings)]
 
 
+def shows_backlog(settings: Settings) -> bool:
+    (shown,) = [one.snapshot for one in processes(settings)]
+    return shown is not None and shown.backlog is not None
+
+
 def test_a_gateway_beats_with_what_kafka_has_not_answered(own: Settings) -> None:
     with ExitStack() as stack:
         open_gateway(own, stack, MemoryPublisher())
         await_(lambda: kinds(own) == ["gateway"], what="its row")
-        await_(
-            lambda: (
-                processes(own)[0].snapshot is not None
-                and processes(own)[0].snapshot.backlog is not None
-            ),
-            what="its backlog",
-        )
+        await_(lambda: shows_backlog(own), what="its backlog")
     assert kinds(own) == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hongyan_client.errors import BufferFull, SendFailed
-from hongyan_client.records import OnBatchEnd, Record
+from hongyan_client.records import Acknowledged, OnBatchEnd, Record
 
 
 class Broker:
@@ -27,8 +27,11 @@ class Broker:
         for number, record in enumerate(records):
             self.came.append(record)
             if not self.silent:
-                on_end(number, self.failure)
+                on_end(number, self.failure or self._place_of(record))
         return len(records)
+
+    def _place_of(self, record: Record) -> Acknowledged:
+        return Acknowledged(record.topic, 0, len(self.came), 1_800_000_000_000)
 
     @property
     def ids(self) -> list[str]:

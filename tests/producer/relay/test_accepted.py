@@ -8,7 +8,7 @@ import pytest
 
 from hongyan_client.errors import SendInDoubt
 from hongyan_client.outbox.errors import OutboxAway
-from hongyan_client.outbox.publication import EndedBatch, StartedBatch
+from hongyan_client.outbox.publication import EndedBatch
 from producer.relay.accepted import RelayAnnouncement
 from producer.relay.marker import RelayMarker
 from sending.accepted_trace import AcceptedTrace
@@ -76,7 +76,7 @@ def test_a_context_that_is_none_is_left_out(sqlite_place: OutboxPlace, kept: Kep
 def test_rows_are_announced_once_their_marks_are_written(sqlite_place: OutboxPlace) -> None:
     told: list[int] = []
 
-    def announce(_started: StartedBatch, ended: EndedBatch) -> None:
+    def announce(ended: EndedBatch) -> None:
         told.append(len(ended.sent))
 
     sqlite_place.add()
