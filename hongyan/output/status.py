@@ -130,7 +130,7 @@ def _heading(status: ShownStatus) -> None:
 
 def _processes(status: ShownStatus) -> None:
     if not status.processes:
-        out().print("\nno process has a heartbeat: no worker and no recovery runs")
+        out().print("\nno process has a heartbeat: no worker, recovery or receipts process runs")
         return
     for kind in ("worker", "recovery"):
         if not any(one.kind == kind and not one.lost for one in status.processes):
