@@ -94,7 +94,7 @@ class Lease(msgspec.Struct, frozen=True):
 WORKER: Final = "worker"
 RECOVERY: Final = "recovery"
 RECEIPTS: Final = "receipts"
-"""Kinds of processes that have a heartbeat."""
+"""Kinds of processes with a heartbeat; further ones have the names of `/metrics`."""
 IDLE: Final = "IDLE"
 """The state of a process that lives and sends nothing."""
 

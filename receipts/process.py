@@ -13,7 +13,6 @@ import os
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final
@@ -23,6 +22,7 @@ import uvicorn
 
 from backends.addresses import address_of
 from backends.logs import identified
+from backends.metrics.families import RECEIPTS
 from backends.settings import Settings, SettingsError
 from channels.http_client.transport import Transport
 from idempotency.fleet.snapshots import ProcessSnapshot
@@ -34,14 +34,13 @@ from policy.versions import Versions
 from policy.watcher import PolicyWatcher
 from receipts.connection_limits import HEAD_BYTES, BoundedProtocol
 from receipts.group_commit import GroupCommit
-from receipts.heartbeat import ReceiptHeartbeat
 from receipts.http_app import ReceiptEndpoint, build_app
 from receipts.matcher import Matcher
 from receipts.metrics import ReceiptMetrics
 from receipts.puller import Puller
 from receipts.sources import ReceiptSource, load_sources
 from sending.policy_reload import in_force_at_start
-from sending.runtime.control import ControlWatcher
+from sending.runtime.heartbeat import ProcessHeartbeat
 from sending.sum_writer import SumWriter
 from tracing import open_recorder
 from tracing.masks import hasher
@@ -155,22 +154,15 @@ def _beat(
     stop: threading.Event,
 ) -> None:
     """Registers the process, which beats until `stack` is closed, and ends it when a person orders that."""
-    heartbeat = ReceiptHeartbeat(
+    heartbeat = ProcessHeartbeat(
         ledger,
+        RECEIPTS,
         worker,
-        lambda: ProcessSnapshot(watch.number, receipts=metrics.arrivals.snapshot()),
+        stop,
+        snapshot=lambda: ProcessSnapshot(watch.number, receipts=metrics.arrivals.snapshot()),
     )
     heartbeat.start()
     stack.callback(heartbeat.close)
-    controls = ledger.controls()
-    control = ControlWatcher(
-        lambda: controls.orders(worker, heartbeat.since_ms),
-        lambda _lanes: None,
-        stop.set,
-        monotonic=time.monotonic,
-    )
-    threading.Thread(target=control.run, name="control", daemon=True).start()
-    stack.callback(control.stop)
 
 
 def _follow_policy(settings: Settings, ledger: SqlLedger, stack: ExitStack) -> PolicyWatcher:

@@ -65,6 +65,17 @@ class AccountSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
         return not (self.breaker or self.shut_s or self.paused or self.login_refused)
 
 
+class BacklogSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Work that waits in a process without lanes, or in the database that it empties."""
+
+    waiting: int = 0
+    """Records without an acknowledgement, runs, messages or rows; docs/operations.md says which."""
+    oldest_s: float = 0.0
+    """Age of the oldest, seconds; 0 where none waits or none is measured."""
+    parked: int = 0
+    """Waiting for a person."""
+
+
 class ReceiptSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """Receipts of one account in one receipts process, since its start."""
 
@@ -87,6 +98,8 @@ class ProcessSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     left_out: int = 0
     """Lanes that found no place."""
     accounts: dict[str, AccountSnapshot] = {}
+    backlog: BacklogSnapshot | None = None
+    """None: it serves lanes, or could not measure."""
     templates: int | None = None
     """Number of the templates' version that it follows; 0: the file's; None: it follows none."""
     receipts: dict[str, ReceiptSnapshot] = {}

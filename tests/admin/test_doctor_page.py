@@ -10,7 +10,7 @@ from admin.audit.journal import AuditFilter
 from admin.pages import doctor
 from admin.parts import ConsoleParts
 from producer.doctor.diagnosis import Diagnosis, diagnose
-from producer.doctor.rules import RULES
+from producer.doctor.rule_list import RULES
 from producer.doctor.runs import KEPT, DoctorRuns
 from tests.producer.doctor.healthy import LANE, facts, with_topic
 

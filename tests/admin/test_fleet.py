@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from admin.pages.fleet.accounts import account_row
 from admin.pages.fleet.lanes import is_late
 from admin.pages.fleet.runbook import section
 from admin.parts import ConsoleParts
-from backends.settings import Settings
+from backends.lookback_settings import BizTypeSettings, LookbackSettings
+from backends.metrics.families import RECEIPTS
+from backends.settings import RelaySettings, Settings
 from idempotency.alerts.book import AlertBook
 from idempotency.alerts.windows import AlertWindows, Raised
 from idempotency.fleet.account_pauses import AccountPauses
@@ -26,18 +29,21 @@ from idempotency.fleet.controls import Controls
 from idempotency.fleet.served_lanes import served_lanes
 from idempotency.fleet.snapshots import (
     AccountSnapshot,
+    BacklogSnapshot,
     LaneSnapshot,
     ProcessSnapshot,
     ReceiptSnapshot,
     encoded,
 )
 from idempotency.fleet.status import FleetStatus
-from idempotency.ledger import RECEIPTS, Lease
+from idempotency.ledger import Lease
 from policy.templates.page import TemplateSource
 from policy.templates.versions import TemplateVersions
 from sending.alerts.notifier import RULES
+from sending.runtime.heartbeat import ProcessHeartbeat
 from simulator import Simulator, spawn
 from tests.admin.conftest import Browser
+from tests.hongyan_client.outbox.places import opened as opened_outbox_place
 from tests.idempotency.making import worker
 
 Open = Callable[[], Browser]
@@ -223,6 +229,41 @@ def test_a_process_that_ended_is_not_drained(parts: ConsoleParts, lin: Browser) 
     parts.ledger.retire(lease)
     assert lin.post("/fleet/w1/drain", reason="x").status_code == 404
     assert audit(parts, "worker.drain") == []
+
+
+def test_a_process_without_lanes_is_drained_by_an_operator_of_all_lanes_alone(
+    parts: ConsoleParts, lin: Browser, bo: Browser
+) -> None:
+    waits = BacklogSnapshot(waiting=1_234, oldest_s=90, parked=2)
+    ProcessHeartbeat(parts.ledger, "lookback", "back-1", threading.Event(), lambda: waits).beat()
+    page = lin.get("/fleet").text
+    assert "1,234 to forward" in page
+    assert "2 parked" in page
+    assert "1,234 to forward" in lin.get("/fleet/back-1").text
+    assert "back-1" in bo.get("/fleet").text, "it serves all lanes, so his, too"
+    assert bo.post("/fleet/back-1/drain", reason="x").status_code == 403
+    assert lin.post("/fleet/back-1/drain", reason="repairs").status_code == 303
+    assert controls(parts).orders("back-1", 0).drain == "lin: repairs"
+
+
+def test_relays_of_the_business_and_missing_kinds_are_on_the_page(
+    parts: ConsoleParts, user: User, tmp_path: Path
+) -> None:
+    user("lin", OPERATOR)
+    with opened_outbox_place(f"sqlite:///{tmp_path}/shop.db") as place:
+        place.rows.beat("relay-1", "shop", 7, "ended", 0)
+        place.rows.beat("relay-2", "shop", 8, "running", 0)
+        relay = RelaySettings(outbox_url=place.url)
+        biz_types = LookbackSettings(biz_types={"order": BizTypeSettings()})
+        settings = msgspec.structs.replace(parts.settings, relay=relay, lookback=biz_types)
+        with TestClient(create_app(dataclasses.replace(parts, settings=settings))) as client:
+            one = Browser(client)
+            one.sign_in("lin")
+            page = one.get("/fleet").text
+    assert "relay-2" in page
+    assert "relay-1" not in page
+    assert "No look-back lives" in page
+    assert "No relay lives" not in page
 
 
 # -- accounts --

@@ -11,7 +11,7 @@ from admin.web.languages import LANGUAGES
 from admin.web.sentences import Sentences, sentences_of
 from message.vocabulary import Lane
 from policy.diff import Change, Waiting, refusals
-from producer.doctor.rules import RULES
+from producer.doctor.rule_list import RULES
 
 ROOT = Path(__file__).parents[2]
 OTHERS = [language for language in LANGUAGES if language != "en"]
@@ -35,7 +35,7 @@ WRITTEN_IN = (
 COUNTED = {"{} process", "{} processes", "{} delivery", "{} deliveries"}
 """A number and its noun, which `policy.diff` puts together."""
 PACKAGES = ("backends", "channels", "message", "policy", "producer", "sending")
-DOCTOR = sorted((ROOT / "producer" / "doctor").glob("*_rules.py"))
+DOCTOR = sorted((ROOT / "producer" / "doctor" / "rules").glob("*_rules.py"))
 _PUNCTUATION = re.compile(r"(\{\}|[\W\d_])*")
 NO_SENTENCES = {
     *("§4.5.3.2.4, §4.5.3.2.5", " object", " - at `", " - at `$.", " - at ", " | null", ", got "),
@@ -43,7 +43,8 @@ NO_SENTENCES = {
 }
 """Names, places and parts of messages that are cut out of a text."""
 COMMANDS = re.compile(
-    r"(ALTER SYSTEM|PRAGMA|INFO |kafka-|redis-cli|hongyan (topics|db) |policy\.toml|hongyan\.toml"
+    r"(ALTER SYSTEM|SET GLOBAL|PRAGMA|INFO |kafka-|redis-cli|hongyan (topics|db) |policy\.toml"
+    r"|hongyan\.toml"
     r"|server\.properties: |terminationGrace|\{\}: \{\}=|message\.max\.bytes ≤)"
 )
 """Fixes that are commands or settings, which are of no language."""

@@ -14,6 +14,7 @@ import pytest
 from admin.access import Role
 from admin.parts import open_parts
 from admin.process import run_console
+from backends.metrics.families import RECEIPTS
 from backends.settings import ConsoleSettings, DatabaseSettings, Settings
 from idempotency.alerts.windows import AlertWindows, Raised
 from idempotency.fleet.snapshots import (
@@ -23,7 +24,6 @@ from idempotency.fleet.snapshots import (
     ReceiptSnapshot,
     encoded,
 )
-from idempotency.ledger import RECEIPTS
 from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
 from policy.templates.page import TemplateSource
 from policy.templates.versions import TemplateVersions

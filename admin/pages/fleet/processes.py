@@ -1,4 +1,4 @@
-"""`/fleet`: workers, recoveries and receipts processes by their heartbeats, and orders to drain one."""
+"""`/fleet`: all processes by their heartbeats, the kinds that are missing, and orders to drain one."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ from idempotency.fleet.account_pauses import AccountPauses
 from idempotency.fleet.controls import Controls
 from idempotency.fleet.snapshots import ReceiptSnapshot
 from idempotency.fleet.status import FleetStatus, Process
-from idempotency.ledger import RECEIPTS
+from idempotency.ledger import RECEIPTS, RECOVERY, WORKER
+from producer.fleet import FleetReader
 
 EVERY_S: Final = 2.0
+FOLLOWERS: Final = (WORKER, RECOVERY, RECEIPTS)
+"""Kinds whose snapshot has the number of their policy."""
 
 
 class ProcessRow(NamedTuple):
@@ -42,6 +45,8 @@ class ProcessRow(NamedTuple):
     """Lanes and accounts whose pause it obeys."""
     behind: int
     """Policy versions that are newer than the one it follows."""
+    outside: bool = False
+    """Whether it has no row in the ledger: a relay without one."""
     templates_behind: int = 0
     """Versions of the templates that are newer than the one it follows."""
 
@@ -55,6 +60,10 @@ class FleetBoard(NamedTuple):
     templates: int
     """Likewise of the templates."""
     now_ms: int
+    absent: Sequence[str] = ()
+    """Kinds that configuration or open work call for, and of which none lives."""
+    outbox_trouble: str = ""
+    """Why relays could not be looked for in the business's database."""
 
     @property
     def lost(self) -> int:
@@ -65,15 +74,18 @@ class FleetBoard(NamedTuple):
 def _reader(parts: ConsoleParts) -> Callable[[], FleetBoard]:
     reads, clock = parts.databases.reads, parts.databases.reads_clock
     fleet, policy, templates = (
-        FleetStatus(reads, clock),
+        FleetReader(parts.settings, reads, clock),
         PolicyFollower(parts),
         TemplatesFollower(parts),
     )
 
     def read() -> FleetBoard:
-        newest, texts = policy.now().number, templates.now()
-        rows = [process_row(one, newest, texts) for one in fleet.processes()]
-        return FleetBoard(rows, newest, texts, fleet.now_ms())
+        newest, texts, found = policy.now().number, templates.now(), fleet.read()
+        rows = [
+            process_row(one, newest, texts)._replace(outside=one.id in found.outside)
+            for one in found.processes
+        ]
+        return FleetBoard(rows, newest, texts, found.now_ms, found.absent, found.outbox_trouble)
 
     return read
 
@@ -91,7 +103,7 @@ def process_row(process: Process, newest: int, templates: int = 0) -> ProcessRow
         lag=sum(lags) if lags else None,
         open=[f"{lane} {name}" for lane, one in shown.lanes.items() for name in one.open],
         paused=[*lanes, *(name for name, one in shown.accounts.items() if one.paused)],
-        behind=_behind(process, newest, shown.policy),
+        behind=_behind(process, newest, shown.policy) if process.kind in FOLLOWERS else 0,
         templates_behind=_behind(process, templates, shown.templates),
     )
 
@@ -174,8 +186,7 @@ def drain(
     process: FromPath[str],
 ) -> Page:
     """Orders a process to drain. Needs the role for each of its lanes, or for all lanes where it has
-    none. Raises Missing, WrongForm,
-    Forbidden, Conflict."""
+    none. Raises Missing, WrongForm, Forbidden, Conflict."""
     found, reason = _found(parts, person, process), form.reason()
     for lane in found.lanes or [ANY_LANE]:
         person.require(Role.OPERATOR, lane)
