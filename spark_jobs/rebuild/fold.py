@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.types import StructType
 
 from message.states import SETTLED
+from spark_jobs.file_format import changed
 from spark_jobs.rebuild import doubles, timeline
 from spark_jobs.rebuild.latencies import latencies
 from spark_jobs.rebuild.missing import TraceLevels, missing
@@ -38,14 +39,8 @@ differ."""
 @contextmanager
 def one_pass(spark: SparkSession) -> Iterator[None]:
     """Lets the session plan the fold as one pass over sorted parts."""
-    before = {name: spark.conf.get(name) for name in _PLANNING}
-    try:
-        for name, value in _PLANNING.items():
-            spark.conf.set(name, value)
+    with changed(spark, _PLANNING):
         yield
-    finally:
-        for name, earlier in before.items():
-            spark.conf.set(name, str(earlier))
 
 
 def fold(parts: DataFrame, levels: TraceLevels = TraceLevels()) -> DataFrame:  # noqa: B008 - immutable
