@@ -160,9 +160,12 @@ def _of_events(name: str) -> Column:
 
 def _last(name: str) -> Column:
     """Returns the last value in the timeline."""
-    found = F.array_compact(F.col(f"timeline.{name}"))
-    only = F.get(F.col(f"timeline.{name}"), F.lit(0))
-    return F.when(F.size("timeline") <= 1, only).otherwise(F.get(found, F.size(found) - 1))
+    values, size = F.col(f"timeline.{name}"), F.size("timeline")
+    found = F.array_compact(values)
+    # Most timelines end with it; only for the others is an array made.
+    return F.coalesce(
+        F.get(values, size - 1), F.get(values, size - 2), F.get(found, F.size(found) - 1)
+    )
 
 
 def _flag(name: str) -> Column:
