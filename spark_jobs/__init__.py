@@ -5,6 +5,7 @@ In the order in which data meets them:
     config.py      what a job needs to know; the program hands it in
     session.py     the Spark session, its jars
     tables.py      the tables of the warehouse
+    file_format.py how the files of a table are written
     warehouse.py   reads and writes them (Delta Lake)
     ingest/        Kafka topics → records, events, trace_records, dead_letters, ranges, holes
     rebuild/       one row per delivery; funnels, latencies, gaps

@@ -81,11 +81,19 @@ def transaction_version(spark: SparkSession, path: str, app: str) -> int:
     return int(found.get()) if found.isDefined() else -1
 
 
-def newest_commit(spark: SparkSession, path: str) -> dict[str, Any]:
-    """Returns `commitInfo` of the Delta table's newest commit, read from its file: no Spark job."""
+def files_of(spark: SparkSession, path: str) -> DataFrame:
+    """Returns the files of the Delta table's newest version, with `partitionValues`."""
+    log = jvm_of(spark).org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), path)
+    return DataFrame(log.update(False, _none(spark), _none(spark)).allFiles().toDF(), spark)
+
+
+def commit_info(spark: SparkSession, path: str, version: int | None = None) -> dict[str, Any]:
+    """Returns `commitInfo` of a commit of the Delta table, by default the newest. It reads the
+    commit's file, in no Spark job. Raises Py4JJavaError if the file is gone."""
     jvm = jvm_of(spark)
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), path)
-    version = log.unsafeVolatileSnapshot().version()
+    if version is None:
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), path)
+        version = log.unsafeVolatileSnapshot().version()
     file = jvm.org.apache.hadoop.fs.Path(f"{path}/_delta_log/{version:020d}.json")
     stream = file.getFileSystem(hadoop_conf(spark)).open(file)
     try:

@@ -30,6 +30,8 @@ _DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",
+    # A rebuild alone generates 100 classes. Spark would keep 100, and compile all again in the next job.
+    "spark.sql.codegen.cache.maxEntries": "1000",
     # A name like `wrong_receiver` is no secret, and none is in the configuration; this is a second fence.
     "spark.redaction.regex": "(?i)secret|password|passwd|token|credential|jaas|[.]key$|access[.]?key",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
-from functools import cache
+from functools import cache, reduce
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from spark_jobs import jvm
 from spark_jobs.errors import WarehouseTrouble
+from spark_jobs.file_format import PROPERTIES, written_as
 from spark_jobs.tables import TABLES
 
 KEPT_HOURS: Final = 2
@@ -70,6 +71,15 @@ class Warehouse:
             frame = frame.select(*columns_of(table))
         return frame if days is None else frame.where(F.col("day").isin(sorted(days)))
 
+    def days(self, *tables: str) -> dict[str, set[date]]:
+        """Returns the days of which each of these tables has rows, by Delta's log: no file is opened."""
+        found: dict[str, set[date]] = {table: set() for table in tables}
+        logs = [self._partitions(table) for table in tables if self.exists(table)]
+        if logs:
+            for row in reduce(DataFrame.union, logs).distinct().collect():
+                found[row["name"]].add(row["day"])
+        return found
+
     def append(self, table: str, frame: DataFrame, app: str, version: int) -> None:
         """Adds rows in one commit. Changes nothing if the table holds this version or a later one."""
         self._write(table, frame, "append", app, version)
@@ -100,7 +110,7 @@ class Warehouse:
     def written_rows(self, table: str) -> int:
         """Returns the rows that the table's newest commit wrote."""
         with _errors(table):
-            commit = jvm.newest_commit(self.spark, self.path(table))
+            commit = jvm.commit_info(self.spark, self.path(table))
         return int(commit.get("operationMetrics", {}).get("numOutputRows", 0))
 
     def vacuum(self) -> None:
@@ -110,8 +120,15 @@ class Warehouse:
             with _errors(table):
                 self.spark.sql(f"VACUUM delta.`{self.path(table)}` RETAIN {KEPT_HOURS} HOURS")
 
+    def _partitions(self, table: str) -> DataFrame:
+        with _errors(table):
+            files = jvm.files_of(self.spark, self.path(table))
+        day = F.col("partitionValues").getItem("day").cast("date")
+        return files.select(F.lit(table).alias("name"), day.alias("day"))
+
     def _make(self, table: str) -> None:
-        properties = ", ".join(f"'{key}' = '{value}'" for key, value in _PROPERTIES.items())
+        wanted = {**_PROPERTIES, **PROPERTIES.get(table, {})}
+        properties = ", ".join(f"'{key}' = '{value}'" for key, value in wanted.items())
         with _errors(table):
             self.spark.sql(
                 f"CREATE TABLE IF NOT EXISTS delta.`{self.path(table)}` ({TABLES[table].strip()})"
@@ -124,7 +141,7 @@ class Warehouse:
         if not self.exists(table):
             self._make(table)
         writer = frame.select(*columns_of(table)).write.format("delta").mode(mode)
-        with _errors(table):
+        with _errors(table), written_as(self.spark, table):
             writer.options(txnAppId=app, txnVersion=str(version), **options).save(self.path(table))
 
 

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.types import StructType
 
 from message.states import SETTLED
+from spark_jobs.file_format import changed
 from spark_jobs.rebuild import doubles, timeline
 from spark_jobs.rebuild.latencies import latencies
 from spark_jobs.rebuild.missing import TraceLevels, missing
@@ -38,14 +39,8 @@ differ."""
 @contextmanager
 def one_pass(spark: SparkSession) -> Iterator[None]:
     """Lets the session plan the fold as one pass over sorted parts."""
-    before = {name: spark.conf.get(name) for name in _PLANNING}
-    try:
-        for name, value in _PLANNING.items():
-            spark.conf.set(name, value)
+    with changed(spark, _PLANNING):
         yield
-    finally:
-        for name, earlier in before.items():
-            spark.conf.set(name, str(earlier))
 
 
 def fold(parts: DataFrame, levels: TraceLevels = TraceLevels()) -> DataFrame:  # noqa: B008 - immutable
@@ -165,9 +160,12 @@ def _of_events(name: str) -> Column:
 
 def _last(name: str) -> Column:
     """Returns the last value in the timeline."""
-    found = F.array_compact(F.col(f"timeline.{name}"))
-    only = F.get(F.col(f"timeline.{name}"), F.lit(0))
-    return F.when(F.size("timeline") <= 1, only).otherwise(F.get(found, F.size(found) - 1))
+    values, size = F.col(f"timeline.{name}"), F.size("timeline")
+    found = F.array_compact(values)
+    # Most timelines end with it; only for the others is an array made.
+    return F.coalesce(
+        F.get(values, size - 1), F.get(values, size - 2), F.get(found, F.size(found) - 1)
+    )
 
 
 def _flag(name: str) -> Column:

@@ -14,6 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 LIVES: Final = 2_000
 """Lives that are looked up by name at most; more are joined."""
 
+_FIELDS: Final = ("life", "first", "events", "timestamp", "dropped", "ended")
+
 
 class LifeGap(NamedTuple):
     """One life. Times are the broker's, epoch milliseconds."""
@@ -36,22 +38,26 @@ def lives_of(trace_records: DataFrame) -> list[str]:
     return sorted(row["life"] for row in found)
 
 
-def gaps(trace_records: DataFrame, lives: list[str]) -> list[LifeGap]:
-    """Returns the gap of each of these lives, over all of its records."""
-    if not lives:
-        return []
+def gaps(trace_records: DataFrame, lives: list[str] | None) -> list[LifeGap]:
+    """Returns the gap of each of these lives, over all of its records. None: of every life."""
     named = trace_records.where(F.col("life").isNotNull())
-    wanted = (
-        named.where(F.col("life").isin(lives))
-        if len(lives) <= LIVES
-        else named.join(_frame(trace_records, lives), on="life", how="left_semi")
-    )
-    return [LifeGap(*row) for row in by_life(wanted).orderBy("life").collect()]
+    if lives is None:
+        wanted = named
+    elif not lives:
+        return []
+    elif len(lives) <= LIVES:
+        wanted = named.where(F.col("life").isin(lives))
+    else:
+        wanted = named.join(_frame(trace_records, lives), on="life", how="left_semi")
+    # Sorted here: Spark would first run the query once more for a sample.
+    return sorted(LifeGap(*row) for row in by_life(wanted).collect())
 
 
 def by_life(trace_records: DataFrame) -> DataFrame:
     """Returns one row per life: the fields of LifeGap."""
-    once = trace_records.groupBy("life", "first", "events").agg(
+    # Both groups by one shuffle.
+    together = trace_records.select(*_FIELDS).repartition("life")
+    once = together.groupBy("life", "first", "events").agg(
         F.min("timestamp").alias("first_at"),
         F.max("timestamp").alias("last_at"),
         F.max("dropped").alias("dropped"),

@@ -97,17 +97,15 @@ def _whole(
     warehouse: Warehouse, run_id: int, now: increment.Marks, around: Surroundings
 ) -> RebuildFigures:
     all_ = {table: warehouse.read(table) for table in increment.SOURCES}
+    have = warehouse.days(_TABLE, "events", "records", "dead_letters")
     named = unkeyed.keyed(all_["records"], all_["events"], around.keys_of)
     frames = _parts(all_, named)
-    if _any(all_["dead_letters"]):
+    if have["dead_letters"]:
         frames.append(parts.letter_parts(letters.keyed(all_["dead_letters"], all_["records"])))
-    days = set(_days(warehouse.read(_TABLE)))
-    for table in ("events", "records", "dead_letters"):
-        days.update(_days(all_[table]))
+    days = set().union(*have.values())
     rows = fold(parts.union(frames), around.levels)
     warehouse.replace_days(_TABLE, rows, days, APP, run_id)
-    lives = gaps.lives_of(all_["trace_records"])
-    return _figures(warehouse, now, days, named, lives, whole=True)
+    return _figures(warehouse, now, days, named, None, whole=True)
 
 
 def _increment(
@@ -115,25 +113,27 @@ def _increment(
     config: JobConfig,
     run_id: int,
     now: increment.Marks,
-    new: Mapping[str, DataFrame],
+    new: increment.NewRows,
     around: Surroundings,
 ) -> RebuildFigures:
-    named = _keyed(warehouse, config, new, around)
-    frames = _parts(new, named)
-    frames += _letters(warehouse, new)
-    came = parts.union(frames)
+    named = _keyed(warehouse, config, new.frames, around)
+    later = _letters(warehouse, new)
+    came = parts.union([*_parts(new.frames, named), *later])
     rows = warehouse.read(_TABLE)
-    days = set(_days(came))
+    days = new.days["events"] | new.days["records"]
+    # Records that got their keys now, and deliveries of letters, may be of days before.
+    for frame in later if named.records is None else [*later, named.records]:
+        days.update(_days(frame))
     if days:
         with touched.keys_of(came) as keys:
-            have = set(_days(rows))
+            have = warehouse.days(_TABLE)[_TABLE]
             days.update(touched.days(rows, keys, have, config.open_days))
             # A day of new parts is replaced even if they touch none of its rows: all of it is read.
             found = rows.where(F.col("day").isin(sorted(days)))
             all_ = parts.union([came, parts.row_parts(touched.of(found, keys))])
             result = fold(all_, around.levels).unionByName(touched.others(found, keys))
             warehouse.replace_days(_TABLE, result, days, APP, run_id)
-    lives = gaps.lives_of(new["trace_records"])
+    lives = gaps.lives_of(new.frames["trace_records"])
     return _figures(warehouse, now, days, named, lives, whole=False)
 
 
@@ -148,22 +148,22 @@ def _keyed(
     """Names receivers of new records, and of open days' records if some had no name before."""
     records = new["records"]
     if (around.earlier or {}).get("keys_unknown"):
-        open_days = sorted(_days(warehouse.read("records")))[-config.open_days :]
+        open_days = sorted(warehouse.days("records")["records"])[-config.open_days :]
         records = records.unionByName(warehouse.read("records", open_days)).dropDuplicates(
             ["topic", "topic_id", "partition", "offset"]
         )
     return unkeyed.keyed(records, warehouse.read("events"), around.keys_of)
 
 
-def _letters(warehouse: Warehouse, new: Mapping[str, DataFrame]) -> list[DataFrame]:
+def _letters(warehouse: Warehouse, new: increment.NewRows) -> list[DataFrame]:
     """Returns the parts of new letters of any record, and of any letter of new records."""
     found = []
-    if _any(new["dead_letters"]):
+    if new.days["dead_letters"]:
         every = warehouse.read("records")
-        found.append(parts.letter_parts(letters.keyed(new["dead_letters"], every)))
-    if _any(new["records"]) and _any(warehouse.read("dead_letters")):
+        found.append(parts.letter_parts(letters.keyed(new.frames["dead_letters"], every)))
+    if new.days["records"] and warehouse.days("dead_letters")["dead_letters"]:
         every = warehouse.read("dead_letters")
-        found.append(parts.letter_parts(letters.keyed(every, new["records"])))
+        found.append(parts.letter_parts(letters.keyed(every, new.frames["records"])))
     return found
 
 
@@ -172,12 +172,12 @@ def _figures(
     now: increment.Marks,
     days: Collection[date],
     named: unkeyed.Keyed,
-    lives: list[str],
+    lives: list[str] | None,
     *,
     whole: bool,
 ) -> RebuildFigures:
     rows = warehouse.read(_TABLE, days)
-    doubled = doubles.doubles(rows)
+    found = funnels.funnels(rows) if days else funnels.Funnels([], 0)
     return RebuildFigures(
         # The result's own version is that of its newest commit: the next run begins there.
         marks={**now, _TABLE: increment.marks(warehouse)[_TABLE]},
@@ -187,16 +187,12 @@ def _figures(
         keys_by_events=named.by_events,
         keys_by_body=named.by_body,
         keys_unknown=named.unknown,
-        double_sends=doubled.count() if days else 0,
-        hours=funnels.hours(rows) if days else [],
+        double_sends=found.doubles,
+        hours=found.hours,
         gaps=gaps.gaps(warehouse.read("trace_records"), lives),
-        doubles=doubles.read(doubled) if days else [],
+        doubles=doubles.read(doubles.doubles(rows)) if found.doubles else [],
     )
 
 
-def _days(frame: DataFrame) -> list[date]:
-    return [row["day"] for row in frame.select("day").distinct().collect()]
-
-
-def _any(frame: DataFrame) -> bool:
-    return not frame.isEmpty()
+def _days(frame: DataFrame) -> set[date]:
+    return {row["day"] for row in frame.select("day").distinct().collect()}

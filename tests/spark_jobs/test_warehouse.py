@@ -52,3 +52,10 @@ def test_missing_tables_are_made_and_read_as_empty(
     warehouse.make_all()
     assert all(map(warehouse.exists, TABLES))
     assert warehouse.read("deliveries").count() == 0
+
+
+def test_days_come_from_the_log(spark: SparkSession, warehouse: Warehouse) -> None:
+    assert warehouse.days("ranges") == {"ranges": set()}
+    warehouse.append("ranges", ranges(spark, (MONDAY, 1), (TUESDAY, 2)), "ingest", 0)
+    warehouse.replace_days("ranges", ranges(spark), [MONDAY], "rebuild", 0)
+    assert warehouse.days("ranges", "holes") == {"ranges": {TUESDAY}, "holes": set()}

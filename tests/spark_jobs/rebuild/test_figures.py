@@ -107,7 +107,7 @@ def test_an_hours_figures_by_lane_template_and_account(spark: SparkSession) -> N
     rows.append(delivery("parked", state="PARKED", reason="attempts_spent:E1", duplicates=2,
                          first_at=NOON + HOUR, missing=["claimed:trace"]))  # fmt: skip
     rows.append(delivery("dead", appended_at=NOON + HOUR, dead_letter="no_lane"))
-    hours = funnels.hours(frame(spark, "deliveries", rows))
+    hours = funnels.funnels(frame(spark, "deliveries", rows)).hours
     assert [(one.hour - NOON, one.lane, one.template, one.account) for one in hours] == [
         (0, "sms.notice", "T1", "main"),
         (HOUR, "sms.notice", "", ""),
@@ -123,6 +123,31 @@ def test_an_hours_figures_by_lane_template_and_account(spark: SparkSession) -> N
         "reasons": {"attempts_spent": 1}, "receipt": 0, "receipts": 0, "received": 0, "settled": 0,
         "started": 0, "states": {"PARKED": 1},
     }  # fmt: skip
+
+
+def test_states_and_reasons_add_up_within_their_group(spark: SparkSession) -> None:
+    rows = [
+        delivery("sent", state="SENT"),
+        delivery("refused", state="REJECTED", reason="code:E1"),
+        delivery("refused otherwise", state="REJECTED", reason="code:E2", acceptances=2),
+        delivery("of a later version", state="FROZEN", missing=["claimed:trace", "settled:trace"]),
+        delivery("stateless", missing=["claimed:trace"]),
+        delivery("other lane", lane="push.notice", state="SENT"),
+    ]
+    (other, (*_, counts, latencies)), doubled = funnels.funnels(frame(spark, "deliveries", rows))
+    assert doubled == 1
+    assert latencies == {}
+    assert (other.counts["deliveries"], other.counts["states"]) == (1, {"SENT": 1})
+    assert counts["deliveries"] == 5
+    assert list(counts["states"].items()) == [("FROZEN", 1), ("REJECTED", 2), ("SENT", 1)]
+    assert counts["reasons"] == {"code": 2}
+    assert counts["missing"] == {"claimed:trace": 2, "settled:trace": 1}
+
+
+def test_half_milliseconds_are_rounded_to_even(spark: SparkSession) -> None:
+    rows = [delivery(f"k{ms}", call_ms=ms, wait_ms=ms - 1) for ms in (1, 2)]
+    (hour,) = funnels.funnels(frame(spark, "deliveries", rows)).hours
+    assert hour.latencies == {"wait": [2, 0, 1, 1, 1], "call": [2, 2, 2, 2, 2]}
 
 
 def test_an_hour_is_within_the_day_of_its_row(spark: SparkSession) -> None:

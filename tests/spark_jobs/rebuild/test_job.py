@@ -123,7 +123,7 @@ def test_rewritten_records_are_not_read_again_and_a_new_table_is_read_whole(
     now = increment.marks(runs.warehouse)
     new = increment.new_rows(runs.warehouse, marks, now)
     assert new is not None
-    assert [row["offset"] for row in new["records"].collect()] == [2]
+    assert [row["offset"] for row in new.frames["records"].collect()] == [2]
     other = {**marks, "records": ("another table", 0)}
     assert increment.new_rows(runs.warehouse, other, now) is None
     assert increment.new_rows(runs.warehouse, {}, now) is None
