@@ -53,12 +53,18 @@ class ConsoleProgram:
     def get(self, path: str) -> bytes:
         """Returns the page as it is sent, gzipped; follows a redirect within the console. Each thread has a
         connection. Raises RuntimeError."""
+        headers = {"cookie": self.cookie, "accept-encoding": "gzip"}
         connection = getattr(self._local, "connection", None)
         if connection is None:
             connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
             self._local.connection = connection
-        connection.request("GET", path, headers={"cookie": self.cookie, "accept-encoding": "gzip"})
-        answer = connection.getresponse()
+        try:
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+        except http.client.RemoteDisconnected:  # the server closed it while it was idle
+            connection.close()
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
         body: bytes = answer.read()
         if answer.status in _REDIRECTS:
             return self.get(answer.headers["location"])
@@ -158,7 +164,7 @@ def _people(url: str) -> list[str]:
             if not found:
                 users = parts.people.users
                 number = users.add(connection, PERSON, by="benchmark", password=_PASSWORD)
-                users.set_roles(connection, number, {Role.ADMIN: ("*",)})
+            parts.people.users.set_roles(connection, number, dict.fromkeys(Role, ("*",)))
             begin = parts.people.sessions.begin
             return [begin(connection, number, "127.0.0.1") for _ in range(200)]
 

@@ -19,7 +19,9 @@ from message.delivery import Origin
 MINUTE_MS: Final = 60_000
 _SLACK_MS: Final = MINUTE_MS
 """Added on either side: the lanes of a worker claim side by side."""
-_FIRST_MS: Final = 1_000
+_HALF_MS: Final = MINUTE_MS // 2
+"""Distance from a guess at which a neighbour is looked for."""
+_FIRST_MS: Final = 64_000
 """Length of the first piece of time in which a neighbour is looked for."""
 _GROWTH: Final = 8
 _LONGEST_MS: Final = 3_600_000
@@ -43,22 +45,50 @@ def window_of(offset: int, since: int, until: int, probe: Probe) -> tuple[int, i
     """Returns a begin and an end, epoch milliseconds, between which the record with that offset was most
     likely claimed. Calls `probe` some MOST_PROBES times at most. Where rows are far apart, the time between
     two neighbours is returned: it holds few rows."""
-    low, high = since, until
-    asked = 0
-    while high - low > MINUTE_MS and asked < MOST_PROBES:
-        middle = (low + high) // 2
-        found, more = _first(middle, high, probe)
+    bracket, asked = _Bracket(since, until), 0
+    bisects = False
+    while bracket.high - bracket.low > MINUTE_MS and asked < MOST_PROBES:
+        before = bracket
+        at = bracket.middle if bisects else bracket.guess(offset)
+        found, more = _first(at, bracket.high, probe)
         asked += more
-        before = low, high
-        if found is None:
-            high = middle
-        elif found.offset < offset:
-            low = max(low, found.at)
-        else:
-            high = min(high, found.at + 1)
-        if (low, high) == before:
+        bracket = bracket.narrowed(at, found, offset)
+        if bracket == before and bisects:
             break
-    return max(since, low - _SLACK_MS), min(until, high + _SLACK_MS)
+        bisects = 2 * (bracket.high - bracket.low) > before.high - before.low
+    return max(since, bracket.low - _SLACK_MS), min(until, bracket.high + _SLACK_MS)
+
+
+class _Bracket(NamedTuple):
+    """Times between which the record was claimed, and the offsets there as far as they are known."""
+
+    low: int
+    high: int
+    low_offset: int | None = None
+    high_offset: int | None = None
+
+    @property
+    def middle(self) -> int:
+        return (self.low + self.high) // 2
+
+    def guess(self, offset: int) -> int:
+        """Returns a time near the record's, as if offsets grew evenly: on the side of it that leaves the
+        longer end out. The middle, while an offset is missing."""
+        if self.low_offset is None or self.high_offset is None:
+            return self.middle
+        share = (offset - self.low_offset) / max(self.high_offset - self.low_offset, 1)
+        at = self.low + int(min(max(share, 0.0), 1.0) * (self.high - self.low))
+        at += _HALF_MS if at < self.middle else -_HALF_MS
+        return min(max(at, self.low + 1), self.high - 1)
+
+    def narrowed(self, asked: int, found: Neighbour | None, offset: int) -> _Bracket:
+        """Returns the bracket after the first row from `asked` on is known."""
+        if found is None:
+            return self._replace(high=asked)
+        if found.offset < offset:
+            return self._replace(low=max(self.low, found.at), low_offset=found.offset)
+        high = min(self.high, found.at + 1)
+        return self._replace(high=high, high_offset=found.offset)
 
 
 def _first(since: int, until: int, probe: Probe) -> tuple[Neighbour | None, int]:

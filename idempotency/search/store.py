@@ -50,17 +50,19 @@ _CHUNKS: Final = (2, 6, 24)
 """Days that the first statements read; later ones read as many as the last of these."""
 _FIRST_SLICE_MS: Final = 60_000
 _GROWTH: Final = 4
+_SPARE: Final = 1.25
 _FIRST_END_MS: Final = 3_600_000
 _SLACK_DAYS: Final = 8
 """Days before its end on which a delivery may have been claimed."""
 _TABLE: Final = re.compile(r"deliveries_(\d{8})")
 _EPOCH: Final = date(1970, 1, 1)
+# A row's index gives its order: sorting a day's rows for one page costs more with each row (decision 267).
 # A plan over sixty days' partitions costs ten times its execution, so that it is made once a connection.
 # Values change no plan: each statement has one index that fits (decision 207).
 SEARCH_SESSION: Final = """
 SELECT set_config('statement_timeout', :timeout, true), set_config('enable_bitmapscan', 'on', true),
        set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
-       set_config('jit', 'off', true)"""
+       set_config('enable_sort', 'off', true), set_config('jit', 'off', true)"""
 _TABLES: Final = text("""
 SELECT relname FROM pg_class
  WHERE relnamespace = to_regnamespace('archive') AND relkind = 'r' ORDER BY relname DESC""")
@@ -281,7 +283,7 @@ class _Look:
             for table in self._tables(span):
                 some += self._read(table, rest, values, span, after)
             rows += sorted(some, key=_created, reverse=True)
-            reached, length = since, length * _GROWTH
+            reached, length = since, _longer(length, len(some), self._size + 1 - len(rows))
             if self._spent(rows):
                 break
         return self._page(rows, reached)
@@ -330,7 +332,7 @@ class _Look:
                     statement, values = ended_page(table, terms, SearchSpan(since, reached), after)
                     some += self._rows(statement, values, table)
             rows += sorted(some, key=_ended, reverse=True)
-            reached, length = since, length * _GROWTH
+            reached, length = since, _longer(length, len(some), self._size + 1 - len(rows))
             if self._spent(rows):
                 break
         return self._page(rows, reached)
@@ -434,6 +436,15 @@ def _chunks(since: int, until: int, *, partitioned: bool) -> Iterator[SearchSpan
         start = max(since, _day_start(until - 1) - (days - 1) * DAY_MS)
         yield SearchSpan(start, until, _days_of(start, until))
         until, number = start, number + 1
+
+
+def _longer(length: int, found: int, wanted: int) -> int:
+    """Returns the length of the next slice: as long as the last one lets expect for the wanted rows, with
+    some more, and at most `_GROWTH` times as long."""
+    if not found or wanted <= 0:
+        return length * _GROWTH
+    expected = int(length * wanted / found * _SPARE)
+    return min(max(expected, length // _GROWTH), length * _GROWTH)
 
 
 def _end(terms: DeliveryTerms, after: Cursor | None) -> int:
