@@ -17,7 +17,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -27,7 +27,7 @@ from hongyan_client.delivery_errors import failure_of, refusal
 from hongyan_client.errors import BufferFull, ClientClosed, SendFailed, WrongProperties
 from hongyan_client.kafka_log import KafkaLog
 from hongyan_client.record_ages import RecordAges
-from hongyan_client.records import Acknowledged, Record, RecordParts
+from hongyan_client.records import Acknowledged, OnBatchEnd, Record, RecordParts
 from hongyan_client.sends.pending_result import PendingResult
 from message.producer_properties import (
     DELIVERY_TIMEOUT_MS,
@@ -37,6 +37,7 @@ from message.producer_properties import (
     SAFE_PRODUCER,
     Property,
     refused_property,
+    request_timeout_ms,
 )
 
 if TYPE_CHECKING:
@@ -166,6 +167,33 @@ class Publisher:
         records: the publisher's thread leaves the polling to them."""
         self._polled_at = time.monotonic()
         self._poll(0)
+
+    def publish_batch(
+        self, records: Sequence[Record], on_end: OnBatchEnd, deadline_s: float
+    ) -> int:
+        """Publishes records in their order, without a future for each. `on_end` gets the place of a record
+        in `records`, and None or its failure. Blocks while the buffer is full, for at most `deadline_s`
+        seconds. Returns the number of records taken: the first ones; the others are not sent."""
+        until = time.monotonic() + deadline_s
+        taken = 0
+
+        def reported(number: int, failure: SendFailed | None, _message: Message | None) -> None:
+            on_end(number, failure)
+
+        try:
+            with self.driven():
+                for record in records:
+                    topic, key, value, headers = record
+                    parts = (topic, key, value, list(headers))
+                    while not self.take(reported, taken, parts, record.size):
+                        self._await_room(until, deadline_s)
+                    taken += 1
+                    if not taken % POLL_EVERY:
+                        self.poll_now()
+        except (BufferFull, ClientClosed):
+            pass
+        self.poll_now()
+        return taken
 
     @property
     def unacknowledged(self) -> int:
@@ -410,6 +438,8 @@ def producer_config(
         **SAFE_PRODUCER,
         "log_level": _LOG_LEVEL,
         **SAFE,
+        # Two tries fit: one slow answer of the broker is not a record's end.
+        "request.timeout.ms": request_timeout_ms(int(delivery_timeout_s * 1_000)),
         **properties,
         "bootstrap.servers": bootstrap,
         "client.id": client_id,

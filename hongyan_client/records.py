@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, NamedTuple, Protocol
+
+from hongyan_client.errors import SendFailed
 
 Headers = Sequence[tuple[str, bytes]]
 RecordParts = tuple[str, bytes | None, bytes, list[tuple[str, bytes]]]
@@ -40,9 +42,24 @@ class Acknowledged(NamedTuple):
     """Epoch milliseconds of the record, as Kafka keeps it."""
 
 
+OnBatchEnd = Callable[[int, SendFailed | None], None]
+"""Gets a record's place in its batch, and None once every in-sync replica has it, or its failure. It must
+be quick, and must not raise."""
+
+
 class RecordPublisher(Protocol):
-    """The part of `hongyan_client.publisher.Publisher` that outbox, spool and look-back need."""
+    """The part of `hongyan_client.publisher.Publisher` that spool and look-back need."""
 
     def publish(self, record: Record, deadline_s: float) -> Future[Acknowledged]:
         """Returns the acknowledgement to come. Raises ClientError."""
+        ...
+
+
+class BatchPublisher(Protocol):
+    """The part of `hongyan_client.publisher.Publisher` that the outbox needs."""
+
+    def publish_batch(
+        self, records: Sequence[Record], on_end: OnBatchEnd, deadline_s: float
+    ) -> int:
+        """Publishes records in their order. Returns the number of those taken, the first ones."""
         ...
