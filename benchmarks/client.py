@@ -34,7 +34,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from backends.kafka.embedded import EmbeddedKafka
 from benchmarks.ground import LANE, Servers, notification, topics
-from hongyan_client import Client, ClientOptions
+from hongyan_client import BufferFull, Client, ClientOptions
 from hongyan_client.publisher import producer_config
 from hongyan_client.spool.spool import Spool
 from message.envelope import Notification, decode
@@ -208,7 +208,13 @@ def _paced(client: Client, first: int, count: int, rate: int) -> int:
             ahead = number / rate - (time.monotonic() - began)
             if ahead > 0:
                 time.sleep(ahead)
-        client.send(_keyed(first + number))
+        one = _keyed(first + number)
+        while True:
+            try:
+                client.send(one)
+                break
+            except BufferFull:  # nothing of it was taken, so it is sent again; the rate falls
+                continue
     return first + count
 
 
