@@ -22,8 +22,7 @@ class ClientHook(BuildHookInterface):  # type: ignore[misc]
         """Called by hatchling before it collects files."""
         here = Path(self.root)
         if (here / _PACKAGE).is_dir():
-            build_data["force_include"][str(here / _PACKAGE)] = _PACKAGE
-            return
+            return  # hatchling finds a folder of the distribution's name by itself
         module = runpy.run_path(str(here / "vendoring.py"))
         made = Path(self.directory) / "made"
         shutil.rmtree(made, ignore_errors=True)

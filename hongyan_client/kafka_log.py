@@ -1,4 +1,4 @@
-"""Passes librdkafka's log lines on to `logging`: one warning for an outage, and one line at its end."""
+"""Passes librdkafka's log lines on to `logging`: one warning for an outage, one line at its end."""
 
 from __future__ import annotations
 

@@ -74,6 +74,7 @@ class Spool:
         """Records read from a damaged file, at the opening or later. Written by `_replace`."""
         self._store = self._folder.store()
         self._commits = SharedCommit(self._put)
+        self._stuck = False  # the last passes failed; of the thread
         self._pass = DrainPass(self._store, publisher, now_ms)  # of the thread
         self.missing = 0
         """Records of earlier processes that the file has no trace of. Written by `_check_marker`."""
@@ -232,10 +233,15 @@ class Spool:
     def _paused(self, result: PassResult, before: float) -> float:
         """Returns the pause after a pass; 0 waits for the next record."""
         if result.published:
+            if self._stuck:
+                log.info("spool: records leave it again")
+                self._stuck = False
             return _GAP_S
         if not result.error:
             return 0.0
-        log.warning("spool: no record left it: %s", result.error)
+        if not self._stuck:
+            log.warning("spool: no record left it: %s; further tries are not logged", result.error)
+            self._stuck = True
         return min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, before * 2))
 
 
