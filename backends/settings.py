@@ -264,6 +264,9 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """A PEM file of authorities to trust beside the public ones."""
     proxies: list[str] = []
     """Addresses of proxies whose X-Forwarded-For is believed."""
+    spool_dirs: list[str] = []
+    """Folders of clients' spools on the console's host, such as /var/lib/shop/spool: for the page Spools
+    and for doctor."""
     health_address: str = "127.0.0.1:9482"
 
 

@@ -9,7 +9,9 @@ from typing import Final, NamedTuple, Protocol
 from hongyan_client.errors import SendFailed
 
 Headers = Sequence[tuple[str, bytes]]
-_OVERHEAD: Final = 256
+RecordParts = tuple[str, bytes | None, bytes, list[tuple[str, bytes]]]
+"""Topic, key, value and headers: what a `Record` is, without the cost of its class."""
+OVERHEAD: Final = 256
 """Bytes that the buffers spend on a record beside its contents, about."""
 
 
@@ -24,7 +26,7 @@ class Record(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes that the record takes in the buffer, about."""
-        size = len(self.value) + len(self.key or b"") + _OVERHEAD
+        size = len(self.value) + len(self.key or b"") + OVERHEAD
         for name, value in self.headers:
             size += len(name) + len(value)
         return size

@@ -29,6 +29,7 @@ class Broker(LocalServer):
     def __init__(self, layout: Layout, number: int) -> None:
         super().__init__(layout, f"kafka-{number}", layout.kafka_port(number))
         self.number = number
+        self.ready_s = self.ready_s * layout.brokers  # those that start together share the cores
 
     @property
     def ports(self) -> list[int]:

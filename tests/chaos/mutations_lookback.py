@@ -8,6 +8,7 @@ _STORE = "tests/lookback/test_store.py::"
 _LOOPS = "tests/lookback/test_loops.py::"
 _ARCHIVE = "tests/lookback/test_archive.py::"
 _MODEL = "tests/lookback/test_model.py::test_the_store_does_what_the_model_says"
+_SERVICE = "tests/lookback/test_service_model.py::test_the_service_does_what_the_model_says"
 _LITE = "[sqlite]"
 
 LOOKBACK: tuple[Mutation, ...] = (
@@ -30,7 +31,7 @@ LOOKBACK: tuple[Mutation, ...] = (
         "lookback.forwarder:Forwarder._start",
         "if not opened.body_is_whole:",
         "if False:",
-        (_LOOPS + "test_a_body_that_is_not_the_prepared_one_is_never_sent" + _LITE,),
+        (_LOOPS + "test_a_body_that_is_not_the_prepared_one_is_never_sent" + _LITE, _SERVICE),
     ),
     Mutation(
         "3: the offset passes only after the commit in the database",
@@ -38,14 +39,14 @@ LOOKBACK: tuple[Mutation, ...] = (
         "        if batch.next_offsets and self._settle(batch):\n"
         "            self._commit(batch.next_offsets)\n",
         "        self._commit(batch.next_offsets)\n        self._settle(batch)\n",
-        (_LOOPS + "test_the_offset_passes_only_after_the_commit_in_the_database" + _LITE,),
+        (_LOOPS + "test_the_offset_passes_only_after_the_commit_in_the_database" + _LITE, _SERVICE),
     ),
     Mutation(
         "4: a message is marked only after its acknowledgement",
         "lookback.forwarder:Forwarder._start",
         "        self._under_way[row.tx_id] = opened\n",
         '        self._under_way[row.tx_id] = opened\n        self._done.append(Forwarded(row, "t/0/0"))\n',
-        (_LOOPS + "test_it_is_marked_only_after_the_acknowledgement" + _LITE,),
+        (_LOOPS + "test_it_is_marked_only_after_the_acknowledgement" + _LITE, _SERVICE),
     ),
     Mutation(
         "5: an unfenced ROLLBACK counts after the longest business transaction",
@@ -64,7 +65,7 @@ LOOKBACK: tuple[Mutation, ...] = (
         "lookback.decisions:take_due",
         "    if age < terms.immunity_ms:\n",
         "    if False:\n",
-        (_STORE + "test_a_longer_immunity_time_holds_for_what_was_prepared_before" + _LITE,),
+        (_STORE + "test_a_longer_immunity_time_holds_for_what_was_prepared_before" + _LITE, _MODEL),
     ),
     Mutation(
         "6: only checks that were made count",
@@ -87,6 +88,7 @@ LOOKBACK: tuple[Mutation, ...] = (
             _STORE
             + "test_an_early_commit_without_a_body_waits_for_a_person_and_goes_when_its_body_comes"
             + _LITE,
+            _MODEL,
         ),
     ),
     Mutation(
@@ -101,7 +103,10 @@ LOOKBACK: tuple[Mutation, ...] = (
         "lookback.decisions:take_forwarded",
         "row.lease_token != token or ",
         "",
-        (_STORE + "test_a_forward_that_was_not_marked_goes_again_with_the_same_message" + _LITE,),
+        (
+            _STORE + "test_a_forward_that_was_not_marked_goes_again_with_the_same_message" + _LITE,
+            _MODEL,
+        ),
     ),
     Mutation(
         "9: an alert that cannot be written changes nothing",
@@ -109,14 +114,14 @@ LOOKBACK: tuple[Mutation, ...] = (
         "        note_in(connection, [step.alert for step in steps if step.alert is not None], now)\n",
         "        connection.commit()\n"
         "        note_in(connection, [step.alert for step in steps if step.alert is not None], now)\n",
-        (_STORE + "test_a_park_or_alert_that_fails_changes_nothing[sqlite-alerts]",),
+        (_STORE + "test_a_park_or_alert_that_fails_changes_nothing[sqlite-alerts]", _SERVICE),
     ),
     Mutation(
         "10: a day with an open transaction stays (SQLite)",
         "lookback.archive:SqliteTransactions.archive",
         '                if connection.execute(statement, {"day": day}).scalar_one():\n',
         "                if False:\n",
-        (_ARCHIVE + "test_a_day_with_an_open_transaction_stays[sqlite-PREPARED]",),
+        (_ARCHIVE + "test_a_day_with_an_open_transaction_stays[sqlite-PREPARED]", _SERVICE),
     ),
     Mutation(
         "10: a day with an open transaction stays (PostgreSQL)",

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from deploy.local.layout import REPOSITORY
 from deploy.local.stack import Stack, private_stack
 from tests.chaos.books import Books
 from tests.chaos.judge import judge
 from tests.chaos.plan import Plan, extent_of, plan
+from tests.chaos.progress import shown_bar
 from tests.chaos.report import report, show, write
 from tests.chaos.run import chaos_on
 
@@ -41,18 +41,14 @@ def test_no_kill_and_no_outage_loses_or_doubles_anything(tmp_path: Path) -> None
 
 
 def _run(stack: Stack, planned: Plan, folder: Path, console: Console) -> tuple[Books, float, int]:
-    with _progress(console) as progress:
-        bar = progress.add_task("settled", total=planned.deliveries)
-        with chaos_on(
+    with (
+        shown_bar(console, "settled", planned.deliveries) as show_settled,
+        chaos_on(
             stack,
             planned,
             folder,
             lambda line: console.print(line, highlight=False),
-            lambda settled: progress.update(bar, completed=settled),
-        ) as chaos:
-            return chaos.run(), chaos.seconds, chaos.traffic.repeats
-
-
-def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, TimeElapsedColumn(), console=console, refresh_per_second=2)
+            show_settled,
+        ) as chaos,
+    ):
+        return chaos.run(), chaos.seconds, chaos.traffic.repeats

@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--leash", type=int, default=-1)
     flags = parser.parse_args()
     if flags.leash >= 0:
-        threading.Thread(target=_end_with, args=(flags.leash,), daemon=True).start()
+        threading.Thread(target=end_with, args=(flags.leash,), daemon=True).start()
     if flags.fault:
         getattr(faults, flags.fault)()
     from hongyan.cli import main as hongyan
@@ -33,7 +33,8 @@ def main() -> None:
     hongyan()
 
 
-def _end_with(leash: int) -> None:
+def end_with(leash: int) -> None:
+    """Ends this process when the pipe's other end is closed: its parent is gone."""
     while os.read(leash, 1):
         pass
     os._exit(137)

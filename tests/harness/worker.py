@@ -41,6 +41,8 @@ class WorkerProcess:
     """A real `hongyan worker`. Its log goes to a file of its own, as JSON lines."""
 
     program: ClassVar[str] = "worker"
+    launcher: ClassVar[str] = "tests.harness.launch"
+    """The module that runs the program."""
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class WorkerProcess:
         self.log = _unused(folder / f"{self.program}-{worker_id}.log")
         self.started_at = time.monotonic()
         self._health = ""
-        command = [sys.executable, "-m", "tests.harness.launch", "--program", self.program]
+        command = [sys.executable, "-m", self.launcher, "--program", self.program]
         command += ["--lanes", ",".join(lanes)] if lanes else []
         command += ["--fault", fault] if fault else []
         leash, self._leash = os.pipe()

@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec.structs import replace
 
 from lookback.check import CheckReply
 from lookback.operator import NotResolvable, TxDecision
@@ -29,6 +30,7 @@ from tests.lookback.making import (
     FENCED,
     GRACE,
     IMMUNITY,
+    KIND,
     LEASE,
     LONGEST,
     ROLLBACK,
@@ -50,7 +52,8 @@ class Lookback(RuleBasedStateMachine):
     def begin(self, prepared: int) -> None:
         for table in ("lookback_transactions", "alerts"):
             self.world.rows_changed(f"DELETE FROM {table}")
-        self.ground = Ground(self.world)
+        self.terms = {KIND: TERMS}
+        self.ground = Ground(self.world, self.terms)
         self.names = [self.ground.tx() for _ in range(2)]
         self.prepared_at: dict[str, int] = {}
         self.decision: dict[str, str] = {}
@@ -93,11 +96,16 @@ class Lookback(RuleBasedStateMachine):
     def wait(self, ms: int) -> None:
         self.world.advance(ms)
 
+    @rule(immunity_ms=st.sampled_from([IMMUNITY, 3 * IMMUNITY]))
+    def configure(self, immunity_ms: int) -> None:
+        """The service starts again with another immunity time."""
+        self.terms[KIND] = replace(TERMS, immunity_ms=immunity_ms)
+
     @rule(after=st.sampled_from([0, CHECK, LEASE, IMMUNITY]))
     def claim(self, after: int) -> None:
         self.world.advance(after)
         for row in self.ground.claim():
-            assert self.world.now - self.prepared_at[row.tx_id] >= IMMUNITY
+            assert self.world.now - self.prepared_at[row.tx_id] >= self.terms[KIND].immunity_ms
             assert row.tx_id not in self.decision
             self.checks.append(row)
 

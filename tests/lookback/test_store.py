@@ -182,6 +182,16 @@ def test_a_longer_immunity_time_holds_for_what_was_prepared_before(ground: Groun
     assert len(longer.claim()) == 1
 
 
+def test_a_check_that_died_is_not_made_again_within_a_longer_immunity_time(ground: Ground) -> None:
+    row = ground.checking()
+    longer = Ground(ground.world, {KIND: replace(TERMS, immunity_ms=2 * IMMUNITY)})
+    ground.world.advance(LEASE)
+    assert longer.claim() == []
+    ground.world.advance(IMMUNITY)
+    (again,) = longer.claim()
+    assert again.lease_token != row.lease_token
+
+
 def test_unknown_backs_off_and_ends_unresolved_after_the_last_check(ground: Ground) -> None:
     row = ground.checking()
     for checks in (1, 2):

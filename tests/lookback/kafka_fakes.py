@@ -1,0 +1,57 @@
+"""A Kafka message, and a producer that answers as told."""
+
+from collections.abc import Callable
+from typing import Any
+
+
+class FakeRecord:
+    """A Kafka message."""
+
+    def __init__(self, value: bytes, offset: int, topic: str = "look_back_msg") -> None:
+        self._value, self._offset, self._topic = value, offset, topic
+
+    def value(self) -> bytes:
+        return self._value
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def headers(self) -> None:
+        return None
+
+    def topic(self) -> str:
+        return self._topic
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def error(self) -> Any:
+        return None
+
+
+class FakeProducer:
+    """Acknowledges at `poll` and `flush`, or answers with `error`."""
+
+    def __init__(self, did: list[str] | None = None) -> None:
+        self.sent: list[tuple[Any, ...]] = []
+        self.error: Any = None
+        self.holding = False
+        self.did = did if did is not None else []
+        self._open: list[tuple[Callable[..., None], FakeRecord]] = []
+
+    def produce(self, topic: str, value: Any, key: Any, headers: Any, on_delivery: Any) -> None:
+        self.did.append("produced")
+        self.sent.append((topic, value, key, headers))
+        self._open.append((on_delivery, FakeRecord(value, len(self.sent), topic)))
+
+    def poll(self, _timeout: float) -> None:
+        if not self.holding:
+            opened, self._open = self._open, []
+            for report, record in opened:
+                report(self.error, record)
+
+    def flush(self, timeout: float) -> None:
+        self.poll(timeout)
