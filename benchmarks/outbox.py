@@ -33,7 +33,7 @@ from hongyan_client.outbox.commit_publisher import CommitPublisher
 from hongyan_client.outbox.engine import outbox_engine
 from hongyan_client.outbox.store import OutboxStore
 from hongyan_client.publisher import Publisher, producer_config
-from hongyan_client.records import BatchPublisher, OnBatchEnd, Record
+from hongyan_client.records import Acknowledged, BatchPublisher, OnBatchEnd, Record
 from message.producer_properties import DELIVERY_TIMEOUT_MS
 from producer.relay.marker import RelayMarker
 from producer.relay.metrics import RelayMetrics
@@ -86,11 +86,11 @@ class _TimedPublisher:
     ) -> int:
         ids = [dict(record.headers)["hongyan-id"].decode() for record in records]
 
-        def note(number: int, failure: SendFailed | None) -> None:
+        def note(number: int, end: Acknowledged | SendFailed) -> None:
             with self.changed:
                 self.acknowledged[ids[number]] = time.monotonic()
                 self.changed.notify_all()
-            on_end(number, failure)
+            on_end(number, end)
 
         return self._publisher.publish_batch(records, note, deadline_s)
 

@@ -1,4 +1,4 @@
-"""Passes librdkafka's log lines on to `logging`: one warning for an outage, and one line when it is over."""
+"""Passes librdkafka's log lines on to `logging`: one warning for an outage, and one line when it ends."""
 
 from __future__ import annotations
 

@@ -171,14 +171,14 @@ class Publisher:
     def publish_batch(
         self, records: Sequence[Record], on_end: OnBatchEnd, deadline_s: float
     ) -> int:
-        """Publishes records in their order, without a future for each. `on_end` gets the place of a record
-        in `records`, and None or its failure. Blocks while the buffer is full, for at most `deadline_s`
+        """Publishes records in their order, without a future for each. `on_end` gets the number of a record
+        in `records`, and its end. Blocks while the buffer is full, for at most `deadline_s`
         seconds. Returns the number of records taken: the first ones; the others are not sent."""
         until = time.monotonic() + deadline_s
         taken = 0
 
-        def reported(number: int, failure: SendFailed | None, _message: Message | None) -> None:
-            on_end(number, failure)
+        def reported(number: int, failure: SendFailed | None, message: Message | None) -> None:
+            _end(partial(on_end, number), number, failure, message)
 
         try:
             with self.driven():

@@ -42,9 +42,8 @@ class Acknowledged(NamedTuple):
     """Epoch milliseconds of the record, as Kafka keeps it."""
 
 
-OnBatchEnd = Callable[[int, SendFailed | None], None]
-"""Gets a record's place in its batch, and None once every in-sync replica has it, or its failure. It must
-be quick, and must not raise."""
+OnBatchEnd = Callable[[int, Acknowledged | SendFailed], None]
+"""Gets a record's number in its batch and its end. It must be quick, and must not raise."""
 
 
 class RecordPublisher(Protocol):

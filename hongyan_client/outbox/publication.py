@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from hongyan_client.errors import SendFailed, SendInDoubt
 from hongyan_client.outbox.entry import record_headers_of
 from hongyan_client.outbox.store import ClaimedBatch, ClaimedRow, FailedRow
-from hongyan_client.records import BatchPublisher, Record
+from hongyan_client.records import Acknowledged, BatchPublisher, Record
 
 _MOST_DOUBLINGS: Final = 30
 _FULL_S: Final = 1.0
@@ -32,13 +32,13 @@ class BatchEnds:
     """The ends of one batch's records. The publisher's polling thread writes them; one thread waits."""
 
     def __init__(self) -> None:
-        self._ends: dict[int, SendFailed | None] = {}
+        self._ends: dict[int, Acknowledged | SendFailed] = {}
         self._count = -1  # records that were handed over; the publishing thread sets it once
         self._all = threading.Event()
 
-    def note(self, number: int, failure: SendFailed | None) -> None:
-        """Notes the end of one record; None: acknowledged."""
-        self._ends[number] = failure
+    def note(self, number: int, end: Acknowledged | SendFailed) -> None:
+        """Notes the end of one record."""
+        self._ends[number] = end
         if len(self._ends) == self._count:
             self._all.set()
 
@@ -48,7 +48,7 @@ class BatchEnds:
         if len(self._ends) == count:
             self._all.set()
 
-    def wait(self, timeout_s: float) -> Mapping[int, SendFailed | None]:
+    def wait(self, timeout_s: float) -> Mapping[int, Acknowledged | SendFailed]:
         """Returns the ends by the records' numbers, after `timeout_s` seconds those that there are."""
         self._all.wait(timeout_s)
         return self._ends.copy()
@@ -107,17 +107,15 @@ def await_batch(
     """Waits for the acknowledgements, at most until `until`. A record without one is in doubt."""
     failed = [FailedRow(row, ENDED, True, None) for row in started.spent]
     ends = started.ends.wait(max(0.0, until - monotonic()))
-    if len(ends) == len(started.open) and all(end is None for end in ends.values()):
-        return EndedBatch(started.token, started.open, failed)
     sent: list[ClaimedRow] = []
     for number, row in enumerate(started.open):
         if number not in ends:
             failed.append(failed_row(row, _NO_ANSWER, True, chance))
-        elif (failure := ends[number]) is None:
-            sent.append(row)
+        elif isinstance(end := ends[number], SendFailed):
+            again = failed_row(row, str(end), isinstance(end, SendInDoubt), chance)
+            failed.append(again if end.repeatable else again._replace(delay_ms=None))
         else:
-            again = failed_row(row, str(failure), isinstance(failure, SendInDoubt), chance)
-            failed.append(again if failure.repeatable else again._replace(delay_ms=None))
+            sent.append(row)
     return EndedBatch(started.token, sent, failed)
 
 
@@ -127,8 +125,8 @@ class _Offset(NamedTuple):
     ends: BatchEnds
     first: int
 
-    def note(self, number: int, failure: SendFailed | None) -> None:
-        self.ends.note(self.first + number, failure)
+    def note(self, number: int, end: Acknowledged | SendFailed) -> None:
+        self.ends.note(self.first + number, end)
 
 
 def failed_row(

@@ -54,10 +54,12 @@ class RelayAnnouncement:
 
     def of_batch(self, started: StartedBatch, ended: EndedBatch) -> None:
         """Records one event for each delivery of the acknowledged rows of a lane. Raises nothing."""
-        sent = {row.id for row in ended.sent}
-        for row, answer in started.open:
-            if row.id in sent and lane_of_topic(row.topic, self._prefix) is not None:
-                self._record(row, answer.result())
+        sent, ends = {row.id for row in ended.sent}, started.ends.wait(0)
+        for number, row in enumerate(started.open):
+            if row.id not in sent or lane_of_topic(row.topic, self._prefix) is None:
+                continue
+            if isinstance(place := ends[number], Acknowledged):
+                self._record(row, place)
 
     def _record(self, row: ClaimedRow, place: Acknowledged) -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hongyan_client.errors import BufferFull, SendFailed
-from hongyan_client.records import OnBatchEnd, Record
+from hongyan_client.records import Acknowledged, OnBatchEnd, Record
 
 
 class Broker:
@@ -27,7 +27,8 @@ class Broker:
         for number, record in enumerate(records):
             self.came.append(record)
             if not self.silent:
-                on_end(number, self.failure)
+                place = Acknowledged(record.topic, 0, len(self.came), 0)
+                on_end(number, self.failure or place)
         return len(records)
 
     @property
