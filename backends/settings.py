@@ -224,8 +224,9 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Interval between two looks while nothing is due and nobody notifies."""
     lease_s: Annotated[float, msgspec.Meta(ge=5, le=3_600)] = 60.0
     """Time after which the rows of a relay that ended go to another."""
-    keep_hours: Annotated[int, msgspec.Meta(ge=1, le=8_760)] = 24
-    """Hours for which rows stay after their end."""
+    keep_hours: Annotated[int, msgspec.Meta(ge=0, le=8_760)] = 24
+    """Hours for which rows stay after their end. 0: the mark of an acknowledged row deletes it, which
+    costs the database half as much."""
     late_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 60.0
     """Age of the oldest unpublished row from which an alert goes out; 0: never."""
     drain_s: Seconds = 30.0
@@ -263,6 +264,9 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """A PEM file of authorities to trust beside the public ones."""
     proxies: list[str] = []
     """Addresses of proxies whose X-Forwarded-For is believed."""
+    spool_dirs: list[str] = []
+    """Folders of clients' spools on the console's host, such as /var/lib/shop/spool: for the page Spools
+    and for doctor."""
     health_address: str = "127.0.0.1:9482"
 
 

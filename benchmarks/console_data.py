@@ -32,6 +32,7 @@ from benchmarks.console_sql import (
     receipts_of,
     trace_of,
 )
+from benchmarks.console_sums import spans_of, sums_of_day, sums_of_processes
 from benchmarks.ground import Servers
 from idempotency.fleet.snapshots import LaneSnapshot, ProcessSnapshot, encoded
 from idempotency.partitions import DAYS_AHEAD, ensure_partitions
@@ -102,6 +103,7 @@ def fill(url: str, shape: Shape, say: Callable[[str], None] = print) -> Filled:
         fill_days(plain, days, began, say)
         _keys(plain, connection, days, say)
         _beside(connection)
+        sums_of_processes(connection, days[-1])
         say("vacuum, analyse")
         connection.execute("VACUUM (FREEZE, ANALYZE)")
         gib = one_of(connection, "SELECT pg_database_size(current_database())") / 2**30
@@ -165,7 +167,7 @@ def fill_days(
     say: Callable[[str], None],
     without: frozenset[str] = frozenset(),
 ) -> None:
-    """Makes the days' rows over two connections, without some columns and then without receipts."""
+    """Makes the days' rows over two connections, without some columns and then without the rest."""
     done = 0
 
     def one(number: int) -> int:
@@ -177,6 +179,8 @@ def fill_days(
                 _run(connection, receipts_of(day.day))
             if left <= TRACE_DAYS and not without:
                 _run(connection, trace_of(day.day))
+            if not without:
+                sums_of_day(connection, day, spans_of(number, len(days)))
         return day.rows
 
     with ThreadPoolExecutor(_CONNECTIONS) as pool:

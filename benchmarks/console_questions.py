@@ -19,8 +19,10 @@ _SAMPLED: Final = """
 SELECT delivery_key, message_id, biz_id, provider_id, account, lane, template, resend_of, created_at,
        kafka_topic || '/' || kafka_partition || '/' || kafka_offset AS place,
        convert_from(receiver, 'UTF8') AS receiver, receiver_hash
-  FROM deliveries TABLESAMPLE BERNOULLI ({share}) REPEATABLE ({seed})
- WHERE owner LIKE 'worker-%%' {more} LIMIT %(samples)s"""
+  FROM deliveries {sampled}
+ WHERE owner LIKE 'worker-%%' AND day >= {oldest} {more} LIMIT %(samples)s"""
+_PAGES: Final = "TABLESAMPLE SYSTEM ({share}) REPEATABLE ({seed})"
+"""Reads the sampled pages alone; each has some five rows."""
 _ENDS: Final = ("PARKED", "REJECTED", "EXPIRED", "DROPPED", "UNDELIVERED")
 _ERRORS: Final = ("attempts_spent", "unproven", "rejected", "frequency_cap", "undelivered")
 
@@ -71,20 +73,23 @@ def read_samples(url: str, seed: int = 1) -> Samples:
             )
         today = now // DAY_MS
 
-        def some(days: int, more: str = "", part: float = 1.0) -> list[SampledRow]:
+        def some(days: int, more: str = "", sampled: str = _PAGES) -> list[SampledRow]:
             oldest = max(first, today - days + 1)
-            there = rows * part * (today - oldest + 1) / (today - first + 1)
+            there = rows * (today - oldest + 1) / (today - first + 1)
             share = min(100.0, 100.0 * 3 * SAMPLES / max(there, 1))
-            query = _SAMPLED.format(share=share, seed=seed, more=f"AND day >= {oldest} {more}")
+            table = sampled.format(share=share, seed=seed)
+            query = _SAMPLED.format(sampled=table, oldest=oldest, more=more)
             found = connection.execute(query.encode(), {"samples": SAMPLES * 10}).fetchall()
             picked = [SampledRow(*row) for row in found]
             random.Random(seed).shuffle(picked)
             return picked[:SAMPLES]
 
         whole = today - first + 1
-        found = Samples(
-            some(whole), some(6), some(whole, "AND resend_of IS NOT NULL", 0.0005), whole, now
-        )
+        recent = some(6)
+        all_days = some(whole)
+        connection.execute("SET enable_seqscan = off")  # copies have an index of their own
+        copies = some(whole, "AND resend_of IS NOT NULL", "")
+        found = Samples(all_days, recent, copies, whole, now)
         hashed = hasher(HASH_KEY)
         for row in found.rows[:10]:
             channel = row.lane.partition(".")[0]

@@ -1,9 +1,11 @@
 """The longest wait of a claim while a large ledger is upgraded.
 
-Run: `python -m benchmarks.console_upgrade [--rows 10000000] [--days 60] [--json]`
+Run: `python -m benchmarks.console_upgrade [--rows 10000000] [--days 60] [--copy-of DATABASE] [--json]`
 
 It fills a ledger of version 0019, which knows nothing of the console, and upgrades it with all its indexes.
-A claimer goes on meanwhile with the statements of a program of that version. Exits 1 above 2 s.
+With `--copy-of` it copies a filled database of the local stack instead, and takes from the copy what a
+ledger of 0019 does not have. A claimer goes on meanwhile with the statements of a program of that version.
+Exits 1 above 2 s.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from sqlalchemy import make_url
 from backends.settings import DatabaseSettings, Settings
 from backends.sql import schema
 from backends.sql.database import Database
-from benchmarks.console_data import Shape, days_of, fill_days, make_partitions
+from benchmarks.console_data import Shape, days_of, fill_days, make_partitions, one_of
+from benchmarks.console_older_ledger import older_copy
 from benchmarks.ground import empty_database
 from idempotency.sql_ledger import upgrade
 from message.ids import new_id, new_token
@@ -113,14 +116,30 @@ def measure(server: str, shape: Shape, say: Callable[[str], None]) -> UpgradeRun
             make_partitions(connection, url, days)
             fill_days(plain, days, time.monotonic(), say, without=_NEW_COLUMNS)
             connection.execute("VACUUM ANALYZE deliveries")
-        say(f"{shape.rows:,} rows at {BEFORE}; now the upgrade")
-        claimer, began = Claimer(plain), time.monotonic()
-        with claimer.going_on():
-            upgrade(Settings(database=DatabaseSettings(url=url)), say)
-            took = time.monotonic() - began
+        return _upgraded(url, say)
+
+
+def measure_copy(server: str, filled: str, say: Callable[[str], None]) -> UpgradeRun:
+    """Upgrades a copy of the server's database `filled`, which nobody may use meanwhile. Returns the
+    claims' waits. Raises ValueError."""
+    name = f"upgrade_{uuid.uuid4().hex[:8]}"
+    with older_copy(server, name, filled, lambda url: migrate(url, BEFORE)) as url:
+        return _upgraded(url, say)
+
+
+def _upgraded(url: str, say: Callable[[str], None]) -> UpgradeRun:
+    plain = url.replace("+psycopg", "")
+    with psycopg.connect(plain) as connection:
+        rows = int(one_of(connection, "SELECT count(*) FROM delivery_keys"))
+        rows = rows or int(one_of(connection, "SELECT count(*) FROM deliveries"))
+    say(f"{rows:,} rows at {BEFORE}; now the upgrade")
+    claimer, began = Claimer(plain), time.monotonic()
+    with claimer.going_on():
+        upgrade(Settings(database=DatabaseSettings(url=url)), say)
+        took = time.monotonic() - began
     waits = claimer.waits
     return UpgradeRun(
-        shape.rows,
+        rows,
         round(took, 1),
         len(waits),
         round(statistics.median(waits), 4),
@@ -153,13 +172,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--days", type=int, default=DAYS)
+    parser.add_argument("--copy-of", default="", help="a filled database of the local stack")
     parser.add_argument("--json", action="store_true")
     flags = parser.parse_args()
     from deploy.local.stack import shared_stack
 
     stack = shared_stack(_say)
     stack.up()
-    found = measure(stack.database_url, Shape(rows=flags.rows, days=flags.days), _say)
+    if flags.copy_of:
+        found = measure_copy(stack.database_url, flags.copy_of, _say)
+    else:
+        found = measure(stack.database_url, Shape(rows=flags.rows, days=flags.days), _say)
     if flags.json:
         print(json.dumps(msgspec.to_builtins(found) | {"bar_s": BAR_S, "holds": found.holds}))
     else:

@@ -3,8 +3,11 @@ to Kafka when nothing else happens; on the local stack's PostgreSQL and Kafka.
 
     hongyan bench outbox --json
 
-bare     one librdkafka producer with the relay's properties sends the same records from memory
-relay    one relay publishes as many rows, claims and marks included
+bare     one confluent-kafka producer with the relay's own properties sends the same records from memory:
+         same keys, headers and bodies, a delivery report for each, the end once all are acknowledged
+sql      the relay's claims and marks on one connection, without Kafka: the database's part of the work
+relay    one relay publishes as many rows, claims and marks included; rows stay as SENT
+dropped  the same with `relay.keep_hours = 0`: marks delete the rows
 claim    median time of a claim of 100 rows, over few and over many pending rows
 idle     time from the commit's return to Kafka's acknowledgement, for commits 20 ms apart
 """
@@ -14,23 +17,24 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+from confluent_kafka import Producer
 from sqlalchemy import Engine, MetaData, create_engine, text
 from sqlalchemy.orm import Session
 
-from backends.kafka import clients as kafka
-from backends.settings import KafkaSettings
 from benchmarks.ground import LANE, Servers, empty_database, topics
+from benchmarks.server_cpu import CpuMeter
+from hongyan_client.errors import SendFailed
 from hongyan_client.outbox import Outbox
 from hongyan_client.outbox.commit_publisher import CommitPublisher
 from hongyan_client.outbox.engine import outbox_engine
 from hongyan_client.outbox.store import OutboxStore
-from hongyan_client.publisher import Publisher
-from hongyan_client.records import Acknowledged, Record
+from hongyan_client.publisher import Publisher, producer_config
+from hongyan_client.records import Acknowledged, BatchPublisher, OnBatchEnd, Record
+from message.producer_properties import DELIVERY_TIMEOUT_MS
 from producer.relay.marker import RelayMarker
 from producer.relay.metrics import RelayMetrics
 from producer.relay.outage import KafkaOutage
@@ -77,17 +81,26 @@ class _TimedPublisher:
         self.acknowledged: dict[str, float] = {}
         self.changed = threading.Condition()
 
-    def publish(self, record: Record, deadline_s: float) -> Future[Acknowledged]:
-        message_id = dict(record.headers)["hongyan-id"].decode()
+    def publish_batch(
+        self, records: Sequence[Record], on_end: OnBatchEnd, deadline_s: float
+    ) -> int:
+        ids = [dict(record.headers)["hongyan-id"].decode() for record in records]
 
-        def note(_future: Future[Acknowledged]) -> None:
+        def note(number: int, end: Acknowledged | SendFailed) -> None:
             with self.changed:
-                self.acknowledged[message_id] = time.monotonic()
+                self.acknowledged[ids[number]] = time.monotonic()
                 self.changed.notify_all()
+            on_end(number, end)
 
-        future = self._publisher.publish(record, deadline_s)
-        future.add_done_callback(note)
-        return future
+        return self._publisher.publish_batch(records, note, deadline_s)
+
+
+class _Way(NamedTuple):
+    """One way to work off as many rows."""
+
+    per_second: float
+    cpu_us: dict[str, float]
+    """CPU microseconds a row, by program."""
 
 
 def measure(
@@ -96,26 +109,29 @@ def measure(
     """Returns the report of all parts."""
     with topics(servers, [LANE]) as prefix:
         topic = LANE.topic(prefix)
-        shares, bare, relay = _shares(servers, topic, sizes.rows, rounds, say)
+        ways = _ways(servers, topic, sizes.rows, rounds, say)
         few, many = _claims(servers, topic, sizes.pending, say)
         by_commit = _idle(servers, prefix, sizes.commits, at_once=True)
         by_relay = _idle(servers, prefix, sizes.commits, at_once=False)
     say(f"commit to Kafka, p99: {by_commit:.1f} ms by the process, {by_relay:.1f} ms by a relay")
-    share = statistics.median(shares)
     flat = many / few
     worst = max(by_commit, by_relay)
     return {
         "rows": sizes.rows,
         "pending": sizes.pending,
         "rounds": rounds,
-        "medians": {
-            "bare producer": {"per_second": statistics.median(bare)},
-            "relay": {"per_second": statistics.median(relay)},
+        "medians": {name: _median_way(seen) for name, seen in ways.items()},
+        "shares": {
+            "dropped / bare": round(_share(ways, "dropped", "bare"), 3),
+            "relay / sql": round(_share(ways, "relay", "sql"), 3),
+            "sql / bare": round(_share(ways, "sql", "bare"), 3),
         },
         "claim_ms": {str(_FEW_ROWS): few, str(sizes.pending): many},
         "p99_ms": {"commit publisher": by_commit, "relay": by_relay},
         "ratios": [
-            _ratio("relay / bare producer", share, WANTED_SHARE, at_most=False),
+            _ratio(
+                "relay / bare producer", _share(ways, "relay", "bare"), WANTED_SHARE, at_most=False
+            ),
             _ratio("claim, many / few pending", flat, WANTED_FLAT, at_most=True),
             _ratio("p99 of commit to Kafka, ms", worst, WANTED_P99_MS, at_most=True),
         ],
@@ -151,24 +167,48 @@ def _fill(engine: Engine, topic: str, first: int, last: int) -> None:
         connection.execute(text(_FILL), asked)
 
 
-def _shares(
+def _ways(
     servers: Servers, topic: str, rows: int, rounds: int, say: Callable[[str], None]
-) -> tuple[list[float], list[float], list[float]]:
-    """Returns, of each round, the relay's share of the bare loop, and both rates."""
-    shares, bare_rates, relay_rates = [], [], []
+) -> dict[str, list[_Way]]:
+    """Returns what each way did in each round."""
+    ways: dict[str, Callable[[], _Way]] = {
+        "bare": lambda: _bare(servers, topic, rows),
+        "sql": lambda: _sql_alone(servers, topic, rows),
+        "relay": lambda: _relayed(servers, topic, rows, keep_sent=True),
+        "dropped": lambda: _relayed(servers, topic, rows, keep_sent=False),
+    }
+    seen: dict[str, list[_Way]] = {name: [] for name in ways}
     for number in range(rounds):
-        bare = _bare(servers, topic, rows)
-        relay = _relayed(servers, topic, rows)
-        say(f"round {number + 1}: bare {bare:,.0f}/s, relay {relay:,.0f}/s, {relay / bare:.2f}")
-        shares.append(relay / bare)
-        bare_rates.append(bare)
-        relay_rates.append(relay)
-    return shares, bare_rates, relay_rates
+        for name, way in ways.items():
+            seen[name].append(way())
+        rates = ", ".join(f"{name} {found[-1].per_second:,.0f}/s" for name, found in seen.items())
+        say(f"round {number + 1}: {rates}")
+    return seen
 
 
-def _bare(servers: Servers, topic: str, rows: int) -> float:
-    """Returns records a second of a loop that sends and waits for all acknowledgements."""
-    producer = kafka.producer(KafkaSettings(bootstrap=servers.bootstrap), client_id="bench-bare")
+def _share(ways: dict[str, list[_Way]], one: str, other: str) -> float:
+    """Returns the median over the rounds of one way's rate by the other's."""
+    pairs = zip(ways[one], ways[other], strict=True)
+    return statistics.median(a.per_second / b.per_second for a, b in pairs)
+
+
+def _median_way(seen: Sequence[_Way]) -> dict[str, Any]:
+    programs = {program for one in seen for program in one.cpu_us}
+    return {
+        "per_second": statistics.median(one.per_second for one in seen),
+        "cpu_us": {
+            program: statistics.median(one.cpu_us.get(program, 0.0) for one in seen)
+            for program in sorted(programs)
+        },
+    }
+
+
+def _bare(servers: Servers, topic: str, rows: int) -> _Way:
+    """Sends from memory and waits for all acknowledgements."""
+    properties = producer_config(
+        servers.bootstrap, "bench-bare", {}, delivery_timeout_s=DELIVERY_TIMEOUT_MS / 1_000
+    )
+    producer = Producer(properties)
     records = [
         (f"m{n}".encode(), _PAYLOAD.replace("@id", f"m{n}").encode()) for n in range(1, rows + 1)
     ]
@@ -179,7 +219,7 @@ def _bare(servers: Servers, topic: str, rows: int) -> float:
         if error is not None:
             failed.append(error)
 
-    began = time.monotonic()
+    meter, began = CpuMeter(servers.processes), time.monotonic()
     for key, value in records:
         while True:
             try:
@@ -189,37 +229,52 @@ def _bare(servers: Servers, topic: str, rows: int) -> float:
             except BufferError:
                 producer.poll(0.01)
         producer.poll(0)
-    if producer.flush(60) or failed:
+    if producer.flush(120) or failed:
         raise RuntimeError("the bare loop was not acknowledged")
-    return rows / (time.monotonic() - began)
+    return _Way(rows / (time.monotonic() - began), meter.per_row(rows))
 
 
-def _relayed(servers: Servers, topic: str, rows: int) -> float:
-    """Returns rows a second of one relay, until the last is marked."""
+def _sql_alone(servers: Servers, topic: str, rows: int) -> _Way:
+    """Claims and marks in turns on one connection."""
+    with _outbox(servers, "bench_outbox_sql") as engine:
+        _fill(engine, topic, 1, rows)
+        store = OutboxStore(engine)
+        meter, began = CpuMeter(servers.processes), time.monotonic()
+        while (batch := store.claim_due("bench", 60_000, _BATCH)).rows:
+            if store.mark(batch.token, batch.rows):
+                raise RuntimeError("somebody else took rows of the benchmark")
+        return _Way(rows / (time.monotonic() - began), meter.per_row(rows))
+
+
+def _relayed(servers: Servers, topic: str, rows: int, *, keep_sent: bool) -> _Way:
+    """Runs one relay until the last row is marked."""
     with _outbox(servers, "bench_outbox_rate") as engine:
         _fill(engine, topic, 1, rows)
         publisher = Publisher(servers.bootstrap, client_id="bench-relay")
-        with _running(engine, publisher) as metrics:
+        meter = CpuMeter(servers.processes)
+        with _running(engine, publisher, keep_sent=keep_sent) as metrics:
             began = time.monotonic()
             done = threading.Event()
             while metrics.published < rows:
                 done.wait(0.005)
-            took = time.monotonic() - began
+            found = _Way(rows / (time.monotonic() - began), meter.per_row(rows))
         publisher.close()
-    return rows / took
+    return found
 
 
 @contextmanager
-def _running(engine: Engine, publisher: Any) -> Iterator[RelayMetrics]:
+def _running(
+    engine: Engine, publisher: BatchPublisher, *, keep_sent: bool = True
+) -> Iterator[RelayMetrics]:
     """Runs a relay's threads as its process does."""
-    store, metrics = OutboxStore(engine), RelayMetrics("hongyan")
+    store, metrics = OutboxStore(engine, keep_sent=keep_sent), RelayMetrics("hongyan")
     signals = RelaySignals(threading.Event(), threading.Event())
     outage = KafkaOutage(_BATCH)
     marker = RelayMarker(store, outage, metrics, signals.wake)
     terms = RelayTerms("bench", 60.0, 0.5)
     relay = Relay(store, publisher, marker, outage, metrics, terms, signals)
     wakeups = Wakeups(store, signals)
-    jobs = (relay.run, marker.run, wakeups.run)
+    jobs = (relay.run, relay.help, marker.run, wakeups.run)
     threads = [threading.Thread(target=job, daemon=True) for job in jobs]
     for thread in threads:
         thread.start()
@@ -229,8 +284,9 @@ def _running(engine: Engine, publisher: Any) -> Iterator[RelayMetrics]:
         signals.stop.set()
         signals.wake.set()
         threads[0].join(30)
+        threads[1].join(30)
         marker.close(30)
-        threads[2].join(5)
+        threads[3].join(5)
 
 
 def _claims(

@@ -1,4 +1,4 @@
-"""Build hook: the wheel holds hongyan_client and the modules of the tree that it imports."""
+"""Build hook: wheel and sdist hold hongyan_client and the modules of the tree that it imports."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from hatchling.builders.hooks.plugin.interface import (  # type: ignore[import-n
     BuildHookInterface,
 )
 
+_PACKAGE = "hongyan_client"
+
 
 class ClientHook(BuildHookInterface):  # type: ignore[misc]
-    """Writes the files of the wheel into a folder, and names them to hatchling."""
+    """Writes the files of the package into a folder, and names them to hatchling. An sdist has that folder
+    already, so that a wheel can be built from it without the repository."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it collects files."""
         here = Path(self.root)
+        if (here / _PACKAGE).is_dir():
+            build_data["force_include"][str(here / _PACKAGE)] = _PACKAGE
+            return
         module = runpy.run_path(str(here / "vendoring.py"))
         made = Path(self.directory) / "made"
         shutil.rmtree(made, ignore_errors=True)
@@ -28,5 +34,5 @@ class ClientHook(BuildHookInterface):  # type: ignore[misc]
             build_data["force_include"][str(path)] = name
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Called by hatchling after it wrote the wheel."""
+        """Called by hatchling after it wrote the archive."""
         shutil.rmtree(Path(self.directory) / "made", ignore_errors=True)

@@ -10,6 +10,7 @@ from dispatcher.pipeline.intake import Intake
 from dispatcher.pipeline.lanes import LanePool
 from idempotency.fleet.snapshots import AccountSnapshot, LaneSnapshot, ProcessSnapshot, encoded
 from message.vocabulary import Lane
+from policy.templates.active import TemplateFollower
 from policy.watcher import PolicyWatcher
 
 _DIGITS: Final = 1
@@ -47,6 +48,7 @@ class SnapshotSource:
         source: Source,
         watch: PolicyWatcher,
         *,
+        templates: TemplateFollower,
         waiting: Callable[[str], int],
         open_breakers: Callable[[str], list[str]],
         accounts: Callable[[], dict[str, AccountSnapshot]],
@@ -56,6 +58,7 @@ class SnapshotSource:
         self._pools = pools
         self._source = source
         self._watch = watch
+        self._templates = templates
         self._waiting = waiting
         self._open_breakers = open_breakers
         self._accounts = accounts
@@ -82,7 +85,14 @@ class SnapshotSource:
                 oldest=round(oldest.get(pool.lane, 0.0), _DIGITS),
             )
         self._counted_at, self._counted = now, settled
-        return encoded(ProcessSnapshot(self._watch.number, lanes, accounts=self._accounts()))
+        return encoded(
+            ProcessSnapshot(
+                self._watch.number,
+                lanes,
+                accounts=self._accounts(),
+                templates=self._templates.number,
+            )
+        )
 
 
 def lanes_paused(pools: Sequence[LanePool]) -> frozenset[Lane]:

@@ -329,6 +329,7 @@ def _snapshot(
         pools,
         source,
         watch,
+        templates=core.parts.templates,
         waiting=lambda lane: intakes[lane].waiting(lane),
         open_breakers=lambda lane: core.send_limits.accounts[lane].open_breakers(),
         accounts=lambda: account_snapshots(core.send_limits, core.parts.tokens),

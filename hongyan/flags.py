@@ -32,6 +32,14 @@ def _with_values(args: list[str], bare: Collection[str]) -> Iterator[str]:
         yield f"{arg}=" if arg in bare and after.startswith("-") else arg
 
 
+def given_reason(reason: str, kept_with: str) -> str:
+    """Returns the text of --reason without blanks around it. Raises WrongUsage without one; `kept_with`
+    says where it stays, as `the job`."""
+    if not reason.strip():
+        raise WrongUsage(f"give --reason TEXT: it is kept with {kept_with}")
+    return reason.strip()
+
+
 def seconds(flag: str, text: str) -> float:
     """Returns a duration, or a bare number of seconds, in seconds. Raises WrongUsage."""
     try:

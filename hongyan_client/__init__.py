@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from hongyan_client.metrics import ClientFigures as ClientFigures
     from hongyan_client.options import ClientOptions as ClientOptions
     from hongyan_client.outcome_reader import OutcomeReader as OutcomeReader
-    from hongyan_client.pending_send import SentNotification as SentNotification
     from hongyan_client.publisher import BufferLimits as BufferLimits
     from hongyan_client.publisher import Publisher as Publisher
     from hongyan_client.records import Acknowledged as Acknowledged
     from hongyan_client.records import Record as Record
+    from hongyan_client.sends.pending_send import SentNotification as SentNotification
     from message.envelope import Notification as Notification
     from message.envelope import Template as Template
     from message.outcome_event import OutcomeEvent as OutcomeEvent
@@ -47,7 +47,7 @@ _HOMES = {
     "hongyan_client.metrics": ("ClientFigures",),
     "hongyan_client.options": ("ClientOptions",),
     "hongyan_client.outcome_reader": ("OutcomeReader",),
-    "hongyan_client.pending_send": ("SentNotification",),
+    "hongyan_client.sends.pending_send": ("SentNotification",),
     "hongyan_client.publisher": ("BufferLimits", "Publisher"),
     "hongyan_client.records": ("Acknowledged", "Record"),
     "message.envelope": ("Notification", "Template"),

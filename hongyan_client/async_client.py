@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from hongyan_client.client import NotSentItem, SendSummary
-from hongyan_client.core import ClientCore
+from hongyan_client.core import ClientCore, Wired
 from hongyan_client.errors import BufferFull, ClientError
 from hongyan_client.metrics import ClientFigures, Observer
 from hongyan_client.options import DEFAULT_OPTIONS, ClientOptions
 from hongyan_client.overflow import OpenOverflow
-from hongyan_client.pending_send import PendingSend, SentNotification
+from hongyan_client.sends.pending_send import PendingSend, SentNotification
 from message.envelope import Notification
 from message.producer_properties import Property
 from message.vocabulary import DEFAULT_TOPIC_PREFIX
@@ -58,10 +58,10 @@ class AsyncClient:
     ) -> SentNotification:
         """Returns where the notification is safe. Waits while the buffer is full, at most `deadline_s`
         seconds (None: the option's). A cancelled call takes nothing back. Raises ClientError."""
-        send = self._core.prepared(notification, traceparent)
+        send, future, wired = self._core.prepared(notification, traceparent)
         longest = self._core.options.deadline_s if deadline_s is None else deadline_s
-        await self._enqueued(send, longest)
-        return await asyncio.shield(asyncio.wrap_future(send.future))
+        await self._enqueued(send, wired, longest)
+        return await asyncio.shield(asyncio.wrap_future(future))
 
     async def send_many(self, notifications: Iterable[Notification]) -> SendSummary:
         """Sends all and waits for their ends, in the order of the call. A notification that fails keeps
@@ -104,12 +104,12 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    async def _enqueued(self, send: PendingSend, deadline_s: float) -> None:
+    async def _enqueued(self, send: PendingSend, wired: Wired, deadline_s: float) -> None:
         """Hands the send over as soon as there is room. Raises BufferFull."""
         until, wait = time.monotonic() + deadline_s, _FIRST_WAIT_S
         while True:
             try:
-                self._core.enqueue(send, 0, last=False)
+                self._core.enqueue(send, wired, 0, last=False)
                 return
             except BufferFull:
                 left = until - time.monotonic()
@@ -117,7 +117,7 @@ class AsyncClient:
                     break
             await asyncio.sleep(min(wait, left))
             wait = min(2 * wait, _LONGEST_WAIT_S)
-        await asyncio.to_thread(self._core.enqueue, send, 0)
+        await asyncio.to_thread(self._core.enqueue, send, wired, 0)
 
     async def _sent_together(self, batch: list[Notification], summary: SendSummary) -> None:
         ends = await asyncio.gather(*map(self.send, batch), return_exceptions=True)

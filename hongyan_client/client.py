@@ -15,12 +15,11 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from hongyan_client.core import ClientCore
-from hongyan_client.errors import ClientError
 from hongyan_client.metrics import ClientFigures, Observer
 from hongyan_client.options import DEFAULT_OPTIONS, ClientOptions
 from hongyan_client.overflow import OpenOverflow
-from hongyan_client.pending_send import SentNotification
 from hongyan_client.publisher import Publisher
+from hongyan_client.sends.pending_send import SentNotification
 from message.envelope import Notification
 from message.producer_properties import Property
 from message.vocabulary import DEFAULT_TOPIC_PREFIX
@@ -81,29 +80,23 @@ class Client:
         """Returns the future of one notification. Blocks while the buffer is full, at most `deadline_s`
         seconds (None: the option's). `traceparent`: the W3C context; None: OpenTelemetry's current span.
         Raises WrongNotification, BufferFull, ClientClosed: then nothing was sent."""
-        send = self._core.prepared(notification, traceparent)
-        self._core.enqueue(
-            send, self._core.options.deadline_s if deadline_s is None else deadline_s
-        )
-        return send.future
+        longest = self._core.options.deadline_s if deadline_s is None else deadline_s
+        send, future, wired = self._core.prepared(notification, traceparent)
+        self._core.enqueue(send, wired, longest)
+        return future
 
     def send_many(
         self, notifications: Iterable[Notification], *, timeout_s: float = 60.0
     ) -> SendSummary:
         """Sends all and waits for their ends. A notification that fails keeps none of the others back.
         Those without an end after `timeout_s` seconds fail with TimeoutError: they are in doubt."""
-        until = time.monotonic() + timeout_s
-        pending: list[tuple[Notification, Future[SentNotification] | ClientError]] = []
-        for one in notifications:
-            try:
-                left = max(0.0, until - time.monotonic())
-                pending.append((one, self.send(one, deadline_s=left)))
-            except ClientError as exc:
-                pending.append((one, exc))
-        self._core.flush(max(0.0, until - time.monotonic()))
+        batch = self._core.send_all(notifications, time.monotonic() + timeout_s)
         summary = SendSummary([], [])
-        for one, end in pending:
-            _sort(summary, one, end, max(0.0, until - time.monotonic()))
+        for end, one in zip(batch.ends, batch.notifications, strict=True):
+            if isinstance(end, SentNotification):
+                summary.sent.append(end)
+            elif one is not None:
+                summary.failed.append(NotSentItem(one, TimeoutError() if end is None else end))
         return summary
 
     def flush(self, timeout_s: float) -> int:
@@ -135,18 +128,3 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _sort(
-    summary: SendSummary,
-    notification: Notification,
-    end: Future[SentNotification] | ClientError,
-    left_s: float,
-) -> None:
-    if isinstance(end, ClientError):
-        summary.failed.append(NotSentItem(notification, end))
-        return
-    try:
-        summary.sent.append(end.result(left_s))
-    except (ClientError, TimeoutError) as exc:
-        summary.failed.append(NotSentItem(notification, exc))

@@ -68,8 +68,13 @@ def encoded(notification: Notification) -> bytes:
     """Returns the value of its record. Raises WrongNotification."""
     try:
         return encode(notification)
-    except EnvelopeError as exc:
-        raise WrongNotification(exc.code, f"{exc.path}: {exc.detail}") from exc
-    except AttributeError as exc:
-        text = f"a notification is made by compose or is message's Notification ({exc})"
-        raise WrongNotification("wrong_type", text) from exc
+    except (EnvelopeError, AttributeError, TypeError) as exc:
+        raise refused(exc) from exc
+
+
+def refused(cause: EnvelopeError | AttributeError | TypeError) -> WrongNotification:
+    """Returns the client's error for an error of `encode`."""
+    if isinstance(cause, EnvelopeError):
+        return WrongNotification(cause.code, f"{cause.path}: {cause.detail}")
+    text = f"a notification is made by compose or is message's Notification ({cause})"
+    return WrongNotification("wrong_type", text)

@@ -12,32 +12,45 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from hongyan_client.accepted_recorder import AcceptedRecorder
-from hongyan_client.composition import encoded
-from hongyan_client.errors import BufferFull, SendFailed, WrongNotification
+from hongyan_client.composition import encoded, refused
+from hongyan_client.errors import BufferFull, ClientError, SendFailed, WrongNotification
 from hongyan_client.hot_keys import KeyShares
-from hongyan_client.metrics import ClientFigures, EndCounts, Observer, SendEnd
+from hongyan_client.metrics import ACKNOWLEDGED, ClientFigures, EndCounts, Observer, SendEnd
 from hongyan_client.options import ClientOptions
 from hongyan_client.overflow import OpenOverflow, Overflow
 from hongyan_client.overflow_queue import OverflowQueue
-from hongyan_client.pending_send import PendingSend
-from hongyan_client.publisher import MustWait, Publisher
-from hongyan_client.records import Acknowledged, Record
+from hongyan_client.publisher import POLL_EVERY, MayPass, MustWait, Publisher
+from hongyan_client.records import OVERHEAD, Record, RecordParts
+from hongyan_client.sends.lane_route import LaneRoute
+from hongyan_client.sends.pending_result import PendingResult
+from hongyan_client.sends.pending_send import PendingSend, SendResult, SentNotification
+from hongyan_client.sends.send_batch import LaneSends, SendBatch
 from hongyan_client.traceparent import HEADER, checked, current
-from message.envelope import Notification
+from message.envelope import EnvelopeError, Notification, encode
 from message.producer_properties import Property
 from message.receiver_hash import hasher
 from message.vocabulary import trace_topic
 from tracing.accepted_events import AcceptedPlace, accepted_events
 
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
 log = logging.getLogger("hongyan_client")
 
-_ID_HEADER = "hongyan-id"
+_ID_HEADER: Final = "hongyan-id"
+_SPENT: Final = OVERHEAD + len(_ID_HEADER)
+_CONTEXT_BYTES: Final = len(HEADER) + 55
 _CODE_UNKNOWN = "error"
 _LOOK_S, _PAUSE_S = 0.05, 0.005
+
+
+Wired = tuple[RecordParts, int, LaneRoute, int]
+"""A notification in its wire form: the record, its bytes in the buffer, about, its lane, and the epoch
+milliseconds after which nobody sends it."""
 
 
 class ClientCore:
@@ -60,6 +73,7 @@ class ClientCore:
         self._prefix = topic_prefix
         self._observer = observer
         self._hash_receiver = hasher(options.hash_key)
+        self._routes: dict[tuple[str, str], LaneRoute] = {}  # any thread adds one that is missing
         self._counts = EndCounts()
         self._shares = KeyShares(options.hot_share)
         self.publisher = Publisher(
@@ -76,52 +90,164 @@ class ClientCore:
             self._trace = AcceptedRecorder(self.publisher, trace_topic(topic_prefix), process)
         self._overflow: Overflow | None = overflow(self.publisher) if overflow else None
         self._queue: OverflowQueue | None = None
+        self._may_pass: MayPass | None = None
         if self._overflow is not None:
             self._queue = OverflowQueue(self._overflow, options.limits.records)
+            self._may_pass = self._queue.may_pass
+        self.watched = self._trace is not None or observer is not None
 
-    def prepared(self, notification: Notification, traceparent: str | None) -> PendingSend:
-        """Returns the send of a notification. Raises WrongNotification."""
-        value = encoded(notification)
-        expires_at = self.options.expires_at(notification)
-        if expires_at <= time.time_ns() // 1_000_000:
+    def prepared(
+        self, notification: Notification, traceparent: str | None
+    ) -> tuple[PendingSend, PendingResult[SentNotification], Wired]:
+        """Returns the send of a notification, its future and its wire form. Raises WrongNotification."""
+        context = current() if traceparent is None else checked(traceparent)
+        wired = self._wired(notification, context)
+        future: PendingResult[SentNotification] = PendingResult()
+        started = time.monotonic()
+        send = PendingSend(notification, wired[2], context, started, self, future.end)
+        return send, future, wired
+
+    def enqueue(
+        self, send: PendingSend, wired: Wired, deadline_s: float, *, last: bool = True
+    ) -> None:
+        """Hands a send to the buffer, or to the overflow once the deadline is over. Raises BufferFull,
+        ClientClosed. With `last` False BufferFull comes before the overflow is asked."""
+        parts, size, route, _ = wired
+        self._counts.begin()
+        try:
+            try:
+                self.publisher.take_by(send.report, 0, parts, size, deadline_s, self._may_pass)
+            except (MustWait, BufferFull) as exc:
+                if self._queue is None or (isinstance(exc, BufferFull) and not last):
+                    raise
+                self._spill(self._queue, send, wired, deadline_s, exc)
+        except BaseException:  # also of a signal: the send has no end to be counted
+            self._counts.withdraw()
+            raise
+        self._shares.note(route.name, send.notification.ordering_key)
+
+    def send_all(self, notifications: Iterable[Notification], until: float) -> SendBatch:
+        """Hands all over and waits for their ends until `until` (monotonic seconds). Refused sends have
+        their error as end; the end None is still to come."""
+        batch = SendBatch(self)
+        with self._counts.of(batch), self.publisher.driven():
+            for number, one in enumerate(notifications):
+                batch.notifications.append(one)
+                batch.ends.append(None)
+                try:
+                    self._send_one(batch, number, one, until)
+                except BaseException as exc:  # also of a signal: it has no end to be counted
+                    self._counts.withdraw()
+                    batch.end(number, exc)
+                    if not isinstance(exc, ClientError):
+                        raise
+                if not number % POLL_EVERY:
+                    self.publisher.poll_now()
+                    batch.note_keys(self._shares)
+            batch.note_keys(self._shares)
+            while not batch.has_ended() and (left := until - time.monotonic()) > 0:
+                if not self.publisher.await_ends(min(left, self._look_s())):
+                    break
+        return batch
+
+    def _send_one(self, batch: SendBatch, number: int, one: Notification, until: float) -> None:
+        """Hands one send of a batch over. Raises ClientError."""
+        if self._observer is not None:
+            batch.started[number] = time.monotonic()
+        if (context := current()) is not None:
+            batch.traceparents[number] = context
+        wired = self._wired(one, context)
+        route = wired[2]
+        lane = batch.last
+        if lane is None or lane.route is not route:
+            lane = batch.lane(route)
+        try:
+            taken = self.publisher.take(lane.report, number, wired[0], wired[1], self._may_pass)
+        except MustWait:
+            taken = False
+        if not taken:
+            self._send_late(lane, number, wired, until)
+        lane.counted += 1
+        if one.ordering_key is not None:
+            lane.keys.append(one.ordering_key)
+
+    def _send_late(self, lane: LaneSends, number: int, wired: Wired, until: float) -> None:
+        """Waits for room for one send of a batch, or hands it to the overflow. Raises ClientError."""
+        left = max(0.0, until - time.monotonic())
+        if self._queue is not None:
+            left = min(left, self.options.deadline_s)
+        try:
+            self.publisher.take_by(lane.report, number, wired[0], wired[1], left, self._may_pass)
+        except (MustWait, BufferFull) as exc:
+            if self._queue is None:
+                raise
+            self._spill(self._queue, lane.pending(number), wired, left, exc)
+
+    def _wired(self, notification: Notification, context: str | None) -> Wired:
+        """Returns the wire form. Raises WrongNotification."""
+        try:
+            value = encode(notification)
+        except (EnvelopeError, AttributeError, TypeError) as exc:
+            raise refused(exc) from exc
+        route = self._routes.get((notification.channel, notification.kind))
+        if route is None:
+            route = self._route_of(notification)
+        ttl = notification.ttl_ms
+        expires_at = notification.created_at + (route.ttl_ms if ttl is None else ttl)
+        if expires_at <= time.time() * 1_000:
             raise WrongNotification(
                 "expired",
                 f"notification {notification.id} is past its time to live; nobody sends it",
             )
-        context = current() if traceparent is None else checked(traceparent)
-        headers = [(_ID_HEADER, notification.id.encode())]
+        order = notification.ordering_key
+        name = notification.id.encode()
+        key = order.encode() if order else name
+        size = len(value) + len(key) + len(name) + _SPENT
+        headers = [(_ID_HEADER, name)]
         if context is not None:
             headers.append((HEADER, context.encode()))
-        topic = f"{self._prefix}.dispatch.{notification.channel}.{notification.kind}"
-        record = Record(topic, notification.kafka_key.encode(), value, headers)
-        started = time.monotonic()
-        return PendingSend(notification, record, expires_at, context, started, self._note_end)
+            size += _CONTEXT_BYTES
+        return (route.topic, key, value, headers), size, route, expires_at
 
-    def enqueue(self, send: PendingSend, deadline_s: float, *, last: bool = True) -> None:
-        """Hands a send to the buffer, or to the overflow once the deadline is over. Raises BufferFull,
-        ClientClosed. With `last` False BufferFull comes before the overflow is asked."""
-        self._counts.begin()
-        try:
-            self._hand_over(send, deadline_s, last)
-        except BaseException:  # also of a signal: the send has no end to be counted
-            self._counts.withdraw()
-            raise
-        self._shares.note(send.notification.lane.name, send.notification.ordering_key)
+    def _wired_again(self, send: PendingSend, message: Message | None) -> tuple[Record, int]:
+        """Returns the record of a send, and its `expires_at`: librdkafka's report lacks headers."""
+        one, context = send.notification, send.traceparent
+        value = message.value() if message is not None else None
+        headers = [(_ID_HEADER, one.id.encode())]
+        if context is not None:
+            headers.append((HEADER, context.encode()))
+        if not isinstance(value, bytes):
+            value = encoded(one)
+        record = Record(send.route.topic, one.kafka_key.encode(), value, headers)
+        return record, self.options.expires_at(one)
 
-    def _hand_over(self, send: PendingSend, deadline_s: float, last: bool) -> None:
-        queue, on_end = self._queue, partial(self._ended, send)
-        if queue is None:
-            self.publisher.publish_to(send.record, on_end, deadline_s)
-            return
-        try:
-            self.publisher.publish_to(send.record, on_end, deadline_s, queue.may_pass)
-        except MustWait:
-            queue.put_new(send, deadline_s)
-        except BufferFull:
-            if not last:
-                raise
+    def _route_of(self, notification: Notification) -> LaneRoute:
+        """Returns the route of a lane that had none yet."""
+        channel, kind = notification.channel, notification.kind
+        name = f"{channel}.{kind}"
+        topic = f"{self._prefix}.dispatch.{name}"
+        route = LaneRoute(name, topic, self.options.ttl_ms(name))
+        route = self._routes.setdefault((channel, kind), route)
+        self._counts.know(route)
+        return route
+
+    def _spill(
+        self,
+        queue: OverflowQueue,
+        send: PendingSend,
+        wired: Wired,
+        deadline_s: float,
+        cause: MustWait | BufferFull,
+    ) -> None:
+        """Hands a send to the overflow that Kafka's buffer did not take. Raises BufferFull."""
+        if isinstance(cause, BufferFull):
             self.publisher.take_back()  # what waits there goes first
-            queue.put_new(send, deadline_s)
+        send.record, send.expires_at = Record(*wired[0]), wired[3]
+        queue.put_new(send, deadline_s)
+
+    def _look_s(self) -> float:
+        """Returns the seconds to wait for ends at once: few while the overflow's thread is at work."""
+        return _PAUSE_S if self._queue else _LOOK_S
 
     def figures(self) -> ClientFigures:
         """Returns a snapshot of the figures."""
@@ -162,39 +288,46 @@ class ClientCore:
             self._overflow.close(max(1.0, until - time.monotonic()))
         return left
 
-    def _ended(self, send: PendingSend, end: Acknowledged | SendFailed) -> None:
-        """Ends a send, or passes it on to the overflow. Runs in the thread that polls."""
-        if isinstance(end, Acknowledged):
-            send.acknowledged(end)
-        elif self._queue is not None and end.repeatable:
-            self._queue.put(send)
-        else:
-            send.fail(end)
-
-    def _note_end(self, send: PendingSend, end: Acknowledged | BaseException | None) -> None:
-        """Counts an end and announces an acknowledgement. Must not raise."""
+    def acknowledged(self, send: PendingSend, sent: SentNotification) -> None:
+        """Announces an acknowledgement. Runs in the thread that polls."""
         try:
-            lane = send.notification.lane.name
-            code = _code_of(end)
-            self._counts.add(lane, code)
-            if self._trace is not None and isinstance(end, Acknowledged):
-                self._announce(self._trace, send, end)
-            if self._observer is not None:
-                self._observer(SendEnd(lane, code, time.monotonic() - send.started))
-        except (
-            Exception
-        ):  # the observer's, or a receiver that cannot be hashed: the send is as it is
+            if self._trace is not None:
+                self._announce(self._trace, send, sent)
+            self._observe(send, ACKNOWLEDGED)
+        except Exception:  # the observer's, or a receiver that cannot be hashed
+            log.exception("the end of %s could not be noted", sent.id)
+
+    def failed(self, send: PendingSend, failure: SendFailed, message: Message | None) -> None:
+        """Passes a send on to the overflow, or ends it. Runs in the thread that polls; for a refused
+        record in the caller's."""
+        if self._queue is None or not failure.repeatable:
+            send.end(failure)
+            return
+        if send.record is None:
+            send.record, send.expires_at = self._wired_again(send, message)
+        self._queue.put(send)
+
+    def ended(self, send: PendingSend, result: SendResult) -> None:
+        """Counts an end that is no acknowledgement by Kafka."""
+        code = _code_of(result)
+        self._counts.add(send.route.name, code)
+        try:
+            self._observe(send, code)
+        except Exception:
             log.exception("the end of %s could not be noted", send.notification.id)
 
-    def _announce(self, trace: AcceptedRecorder, send: PendingSend, place: Acknowledged) -> None:
-        origin = f"{place.topic}/{place.partition}/{place.offset}"
-        at = AcceptedPlace(origin, place.timestamp_ms)
+    def _observe(self, send: PendingSend, code: str) -> None:
+        if self._observer is not None:
+            self._observer(SendEnd(send.route.name, code, time.monotonic() - send.started))
+
+    def _announce(self, trace: AcceptedRecorder, send: PendingSend, sent: SentNotification) -> None:
+        at = AcceptedPlace(f"{sent.topic}/{sent.partition}/{sent.offset}", sent.timestamp_ms)
         hashed, context = self._hash_receiver, send.traceparent
         one = send.notification
         trace.record(accepted_events(one, at, self._client_id, hashed, traceparent=context))
 
 
-def _code_of(end: Acknowledged | BaseException | None) -> str:
-    if isinstance(end, Acknowledged):
-        return "acknowledged"
-    return "spooled" if end is None else str(getattr(end, "code", _CODE_UNKNOWN))
+def _code_of(result: SendResult) -> str:
+    if isinstance(result, SentNotification):
+        return "spooled"
+    return str(getattr(result, "code", _CODE_UNKNOWN))

@@ -49,8 +49,10 @@ def failure_of(error: KafkaError, topic: str) -> SendFailed:
 
 
 def refusal(exc: Exception) -> NotDelivered | None:
-    """Returns the error of a record that librdkafka did not take; None after a fatal error, when a new
-    producer takes it."""
+    """Returns the error of a record that librdkafka did not take; None where its queue is full, and after a
+    fatal error, when a new producer takes it."""
+    if isinstance(exc, BufferError):
+        return None
     error: Any = exc.args[0] if exc.args else exc
     if not hasattr(error, "name"):
         text = f"the record has parts of a wrong type ({exc}); key, value and headers are bytes"

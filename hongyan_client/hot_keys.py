@@ -7,6 +7,7 @@ lane's count divided by `_KEYS`. They are halved every `_WINDOW` notifications, 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 _KEYS: Final = 64
@@ -36,11 +37,19 @@ class KeyShares:
 
     def note(self, lane: str, key: str | None) -> None:
         """Counts one notification; None: it has no ordering key."""
+        self.note_many(lane, 1, () if key is None else (key,))
+
+    def note_many(self, lane: str, count: int, keys: Sequence[str]) -> None:
+        """Counts notifications of a lane, and the keys of those that have one."""
+        if not count:
+            return
         with self._lock:
-            total = self._totals.get(lane, 0) + 1
+            total = self._totals.get(lane, 0) + count
             self._totals[lane] = total
-            if key is not None:
-                self._count(self._counts.setdefault(lane, {}), key)
+            if keys:
+                counts = self._counts.setdefault(lane, {})
+                for key in keys:
+                    self._count(counts, key)
             if total >= _WINDOW:
                 self._halve(lane)
 

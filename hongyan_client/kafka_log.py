@@ -1,4 +1,4 @@
-"""Passes librdkafka's log lines on to `logging`, without a flood of them while a broker is away."""
+"""Passes librdkafka's log lines on to `logging`: one warning for an outage, and one line at its end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from typing import Any, Final
 log = logging.getLogger("hongyan_client")
 
 _QUIET_S: Final = 30.0
+_CALM_S: Final = 35.0
+"""librdkafka repeats an unchanged error of one broker every 30 seconds."""
+_CONNECTION: Final = frozenset(
+    {"_TRANSPORT", "_RESOLVE", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_SSL", "_AUTHENTICATION"}
+    | {"FAIL", "REQTMOUT", "TIMEOUT", "BROKERFAIL", "GETPID", "CONNFAIL"}
+)
+"""Names of errors, and facilities of lines, that an outage repeats."""
 
 
 class KafkaLog(logging.Logger):
@@ -19,21 +26,45 @@ class KafkaLog(logging.Logger):
         super().__init__("hongyan_client.kafka")
         self._monotonic = monotonic
         self._logged_at: dict[str, float] = {}
+        self._began: float | None = None  # monotonic seconds; None: no outage
+        self._last = 0.0  # of the outage's newest error
+        self._all_down = False
+        self._acknowledged = 0  # at the outage's newest error
+        self._newest = 0
 
     def log(self, level: int, msg: object, *args: object, **_: Any) -> None:
         """Called by librdkafka as (level, "%s [%s] %s", facility, client, text)."""
         facility = str(args[0]) if args else str(msg)
-        self._pass_on(min(level, logging.WARNING), facility, str(msg) % args if args else str(msg))
+        text = str(msg) % args if args else str(msg)
+        self._pass_on(min(level, logging.WARNING), facility, text)
 
     def error(self, error: Any) -> None:  # type: ignore[override]
         """Logs an error of no single record, from `error_cb`. Fatal ones are always logged."""
         if error.fatal():
             log.error("kafka: %s: %s", error.name(), error.str())
-        else:
-            self._pass_on(logging.WARNING, error.name(), f"{error.name()}: {error.str()}")
+            return
+        self._all_down = self._all_down or error.name() == "_ALL_BROKERS_DOWN"
+        self._pass_on(logging.WARNING, error.name(), f"{error.name()}: {error.str()}")
+
+    def acknowledged(self, count: int) -> None:
+        """Called after each poll with the acknowledgements so far: the first one after all brokers were
+        away ends the outage. While only some are away, it ends once they cause no more errors."""
+        self._newest = count
+        if self._began is None or count == self._acknowledged:
+            return
+        now = self._monotonic()
+        if self._all_down or now - self._last >= _CALM_S:
+            log.info("kafka: it answers again after %.1f s", now - self._began)
+            self._began, self._all_down = None, False
 
     def _pass_on(self, level: int, kind: str, text: str) -> None:
         now = self._monotonic()
-        if now - self._logged_at.get(kind, float("-inf")) >= _QUIET_S:
+        if kind in _CONNECTION:
+            is_new = self._began is None or now - self._last >= _CALM_S
+            self._last, self._acknowledged = now, self._newest
+            if is_new:
+                self._began = now
+                log.log(level, "kafka: %s; further errors of this outage are not logged", text)
+        elif now - self._logged_at.get(kind, float("-inf")) >= _QUIET_S:
             self._logged_at[kind] = now
             log.log(level, "kafka: %s", text)

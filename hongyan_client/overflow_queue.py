@@ -10,8 +10,8 @@ from typing import Final
 
 from hongyan_client.errors import BufferFull, ClientError
 from hongyan_client.overflow import BulkOverflow, ExpiringRecord, Overflow
-from hongyan_client.pending_send import PendingSend
 from hongyan_client.records import Record
+from hongyan_client.sends.pending_send import PendingSend
 
 log = logging.getLogger("hongyan_client")
 
@@ -39,10 +39,9 @@ class OverflowQueue:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def may_pass(self, record: Record) -> bool:
+    def may_pass(self, topic: str, key: bytes | None) -> bool:
         """Whether no earlier record of the key waits, here or in the overflow."""
-        key = (record.topic, record.key)
-        return key not in self._keys and not self._overflow.holds(*key)
+        return (topic, key) not in self._keys and not self._overflow.holds(topic, key)
 
     def put(self, send: PendingSend) -> None:
         """Queues a send that was taken back from Kafka's buffer. Never waits."""
@@ -72,7 +71,7 @@ class OverflowQueue:
 
     def _add(self, send: PendingSend) -> None:
         self._queue.append(send)
-        self._keys[send.record.topic, send.record.key] += 1
+        self._keys[_key(send)] += 1
         self._changed.notify_all()
 
     def _run(self) -> None:
@@ -80,7 +79,7 @@ class OverflowQueue:
             self._keep(sends)
             with self._changed:
                 for send in sends:
-                    key = (send.record.topic, send.record.key)
+                    key = _key(send)
                     self._keys[key] -= 1
                     if not self._keys[key]:
                         del self._keys[key]
@@ -111,13 +110,23 @@ class OverflowQueue:
         try:
             self._overflow.keep(*_expiring(send))
         except ClientError as exc:
-            send.fail(exc)
+            send.end(exc)
         except Exception as exc:  # of an overflow that is not ours: its caller must hear it
             log.exception("the overflow failed")
-            send.fail(ClientError(f"the overflow failed ({exc}); the record was not kept"))
+            send.end(ClientError(f"the overflow failed ({exc}); the record was not kept"))
         else:
             send.spooled()
 
 
+def _record(send: PendingSend) -> Record:
+    assert send.record is not None, "the core makes it before it hands a send over"
+    return send.record
+
+
+def _key(send: PendingSend) -> _Key:
+    record = _record(send)
+    return record.topic, record.key
+
+
 def _expiring(send: PendingSend) -> ExpiringRecord:
-    return ExpiringRecord(send.record, send.expires_at)
+    return ExpiringRecord(_record(send), send.expires_at)

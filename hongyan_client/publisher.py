@@ -17,17 +17,18 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hongyan_client.delivery_errors import failure_of, refusal
 from hongyan_client.errors import BufferFull, ClientClosed, SendFailed, WrongProperties
 from hongyan_client.kafka_log import KafkaLog
-from hongyan_client.pending import PendingResult
 from hongyan_client.record_ages import RecordAges
-from hongyan_client.records import Acknowledged, Record
+from hongyan_client.records import Acknowledged, OnBatchEnd, Record, RecordParts
+from hongyan_client.sends.pending_result import PendingResult
 from message.producer_properties import (
     DELIVERY_TIMEOUT_MS,
     MAX_MESSAGE_BYTES,
@@ -36,6 +37,7 @@ from message.producer_properties import (
     SAFE_PRODUCER,
     Property,
     refused_property,
+    request_timeout_ms,
 )
 
 if TYPE_CHECKING:
@@ -46,10 +48,14 @@ log = logging.getLogger("hongyan_client")
 _POLL_S: Final = 0.1
 _TOGETHER_MARGIN_S: Final = 30.0
 """librdkafka's own timeout, which ends records one by one, is so much longer."""
-_POLL_EVERY: Final = 16
+POLL_EVERY: Final = 64
 """Records between two polls of a busy caller."""
+ANY, NOW = -1, 0
+"""Partition and time of a record as librdkafka chooses them."""
 _CALLER_POLLS_S: Final = 0.003
 """Seconds after a caller's poll for which the publisher's thread leaves the polling to callers."""
+_DRIVER_POLLS_S: Final = 0.02
+"""The same while callers hand over batches: each look of the thread takes the interpreter from them."""
 _PURGE_S: Final = 5.0
 _EXIT_S: Final = 10.0
 _LOG_LEVEL: Final = 4  # syslog's "warning"
@@ -68,6 +74,11 @@ DEFAULT_LIMITS: Final = BufferLimits()
 
 OnEnd = Callable[[Acknowledged | SendFailed], None]
 """Gets the end of one record. It must be quick, and must not raise."""
+OnReport = Callable[[int, SendFailed | None, "Message | None"], None]
+"""Gets the number of a record, its failure (None: it is acknowledged), and librdkafka's report, which a
+refused record has not. It must be quick, and must not raise."""
+MayPass = Callable[[str, bytes | None], bool]
+"""Asked with topic and key, under the publisher's lock: may a record go to Kafka now?"""
 
 
 class MustWait(Exception):
@@ -96,6 +107,7 @@ class Publisher:
         own_s = delivery_timeout_s + (_TOGETHER_MARGIN_S if together else 0)
         self._config = producer_config(bootstrap, client_id, properties or {}, own_s, limits)
         self._limits = limits
+        self._most_records, self._most_bytes = limits
         self._ages = RecordAges(delivery_timeout_s) if together else None
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
@@ -103,7 +115,9 @@ class Publisher:
         self._poller = 0  # written by the holder of the poll lock: its thread
         self._taken = self._taken_bytes = 0  # written under the lock by `publish_to`
         self._done = self._done_bytes = 0  # written by the holder of the poll lock, in `_ended`
+        self._failed = 0  # of the done ones; written like these
         self._waiters = 0  # written under the lock
+        self._drivers = 0  # callers inside `driven`; written under the lock
         self._polled_at = 0.0  # written by callers that polled; a lost write does no harm
         self._fatal = False  # a new producer is due; written by the holder of the poll lock
         self._age = self._ages.now() if self._ages else 0  # written by the holder of the poll lock
@@ -124,26 +138,65 @@ class Publisher:
         self.publish_to(record, future.end, deadline_s)
         return future
 
-    def publish_to(
+    def publish_to(self, record: Record, on_end: OnEnd, deadline_s: float) -> None:
+        """Like `publish`, with a function in place of the future."""
+        parts = (record.topic, record.key, record.value, list(record.headers))
+        self.take_by(partial(_end, on_end), 0, parts, record.size, deadline_s)
+
+    def take_by(
         self,
-        record: Record,
-        on_end: OnEnd,
+        on_report: OnReport,
+        number: int,
+        parts: RecordParts,
+        size: int,
         deadline_s: float,
-        may_pass: Callable[[Record], bool] | None = None,
+        may_pass: MayPass | None = None,
     ) -> None:
-        """Like `publish`, with a function in place of the future. Raises MustWait where `may_pass`, asked
-        under the publisher's lock, returns False."""
-        size = record.size
-        if size > self._limits.bytes:
-            size = self._limits.bytes
-        if not self._taken_now(record, size, on_end, may_pass):
+        """Like `publish_to`, for callers that know the size and want librdkafka's report itself, with a
+        `number` of theirs. The headers are a list. Raises MustWait where `may_pass` returns False."""
+        if not self.take(on_report, number, parts, size, may_pass):
             until = time.monotonic() + deadline_s
             self._await_room(until, deadline_s)
-            while not self._taken_now(record, size, on_end, may_pass):
+            while not self.take(on_report, number, parts, size, may_pass):
                 self._await_room(until, deadline_s)
-        if not self._taken % _POLL_EVERY:
-            self._polled_at = time.monotonic()
-            self._poll(0)
+        if not self._taken % POLL_EVERY:
+            self.poll_now()
+
+    def poll_now(self) -> None:
+        """Ends the records that librdkafka reports now. For callers that use `take`, every `POLL_EVERY`
+        records: the publisher's thread leaves the polling to them."""
+        self._polled_at = time.monotonic()
+        self._poll(0)
+
+    def publish_batch(
+        self, records: Sequence[Record], on_end: OnBatchEnd, deadline_s: float
+    ) -> int:
+        """Publishes records in their order, without a future for each. `on_end` gets the place of a record
+        in `records`, and None or its failure. Blocks while the buffer is full, for at most `deadline_s`
+        seconds. Returns the number of records taken: the first ones; the others are not sent."""
+        until = time.monotonic() + deadline_s
+        taken = 0
+
+        def reported(number: int, failure: SendFailed | None, message: Message | None) -> None:
+            if failure is not None:
+                on_end(number, failure)
+            elif message is not None:
+                on_end(number, _place_of(message))
+
+        try:
+            with self.driven():
+                for record in records:
+                    topic, key, value, headers = record
+                    parts = (topic, key, value, list(headers))
+                    while not self.take(reported, taken, parts, record.size):
+                        self._await_room(until, deadline_s)
+                    taken += 1
+                    if not taken % POLL_EVERY:
+                        self.poll_now()
+        except (BufferFull, ClientClosed):
+            pass
+        self.poll_now()
+        return taken
 
     @property
     def unacknowledged(self) -> int:
@@ -160,6 +213,25 @@ class Publisher:
             self._poll_or_wait(left)
         return self.unacknowledged
 
+    def await_ends(self, timeout_s: float) -> bool:
+        """Polls, or waits for the thread that polls, until some records ended or the time is over. Returns
+        False in a callback, where nobody else can poll."""
+        if self._poller == threading.get_ident():
+            return False
+        self._poll_or_wait(timeout_s)
+        return True
+
+    @contextmanager
+    def driven(self) -> Iterator[None]:
+        """Inside, a caller polls often by itself: the publisher's thread looks only now and then."""
+        with self._lock:
+            self._drivers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._drivers -= 1
+
     def close(self, timeout_s: float = _EXIT_S) -> int:
         """Waits like `flush`, then ends the rest as in doubt. Returns their number; idempotent.
         Never call it in a callback of a future."""
@@ -173,36 +245,34 @@ class Publisher:
         self._thread.join(_PURGE_S + 2 * _POLL_S)
         return left
 
-    def _taken_now(
+    def take(
         self,
-        record: Record,
+        on_report: OnReport,
+        number: int,
+        parts: RecordParts,
         size: int,
-        on_end: OnEnd,
-        may_pass: Callable[[Record], bool] | None,
+        may_pass: MayPass | None = None,
     ) -> bool:
         """Hands the record to librdkafka if it fits. Returns False if it does not, or if a new producer
-        must take over first. A refused record ends at once."""
+        must take over first. A refused record is reported at once. Raises ClientClosed, and MustWait."""
+        if size > self._most_bytes:
+            size = self._most_bytes
+        topic, key, value, headers = parts
         refused: SendFailed | None = None
         with self._lock:
             if self._closed:
                 raise ClientClosed(self._closed)
-            if may_pass is not None and not may_pass(record):
+            if may_pass is not None and not may_pass(topic, key):
                 raise MustWait
             if (
-                self._taken - self._done >= self._limits.records
-                or self._taken_bytes - self._done_bytes + size > self._limits.bytes
+                self._taken - self._done >= self._most_records
+                or self._taken_bytes - self._done_bytes + size > self._most_bytes
             ):
                 return False
+            report = partial(self._ended, on_report, number, size, self._age)
             try:
-                self._client.produce(
-                    record.topic,
-                    record.value,
-                    record.key,
-                    headers=list(record.headers),
-                    on_delivery=partial(self._ended, on_end, size, self._age),
-                )
-            except BufferError:
-                return False
+                # By place: names cost a dictionary for each record.
+                self._client.produce(topic, value, key, ANY, report, None, NOW, headers)  # type: ignore[arg-type]
             except Exception as exc:
                 if (refused := refusal(exc)) is None:
                     return False
@@ -212,7 +282,7 @@ class Publisher:
                 if self._ages is not None:
                     self._ages.taken(self._age)
         if refused is not None:
-            on_end(refused)
+            on_report(number, refused, None)
         return True
 
     def _await_room(self, until: float, deadline_s: float) -> None:
@@ -242,6 +312,7 @@ class Publisher:
         try:
             self._poller = threading.get_ident()
             self._client.poll(timeout_s)
+            self._kafka_log.acknowledged(self._done - self._failed)
             if self._ages is not None:
                 self._age = self._ages.now()
                 self._fatal = self._fatal or self._ages.is_overdue()
@@ -256,25 +327,31 @@ class Publisher:
         return True
 
     def _ended(
-        self, on_end: OnEnd, size: int, age: int, error: KafkaError | None, message: Message
+        self,
+        on_report: OnReport,
+        number: int,
+        size: int,
+        age: int,
+        error: KafkaError | None,
+        message: Message,
     ) -> None:
         """Ends one record. Runs in the thread that holds the poll lock."""
         self._done += 1
         self._done_bytes += size
         if self._ages is not None:
             self._ages.ended(age)
-        place: Any = message
         if error is None:
-            found = (place.topic(), place.partition(), place.offset(), place.timestamp()[1])
-            on_end(Acknowledged._make(found))
+            on_report(number, None, message)
         else:
-            on_end(failure_of(error, place.topic() or ""))
+            self._failed += 1
+            on_report(number, failure_of(error, message.topic() or ""), message)
 
     def _run(self) -> None:
         """Polls while no caller does, until `close`. Then ends the records that are left."""
         while not self._stopping:
-            if time.monotonic() - self._polled_at < _CALLER_POLLS_S or not self._poll(_POLL_S):
-                time.sleep(_CALLER_POLLS_S)
+            leave_s = _DRIVER_POLLS_S if self._drivers else _CALLER_POLLS_S
+            if time.monotonic() - self._polled_at < leave_s or not self._poll(_POLL_S):
+                time.sleep(leave_s)
         with self._poll_lock, self._lock:
             self._poller = threading.get_ident()
             self._take_back()
@@ -336,6 +413,20 @@ class Publisher:
         atexit.unregister(self._close_at_exit)
 
 
+def _end(on_end: OnEnd, _number: int, failure: SendFailed | None, message: Message | None) -> None:
+    """Passes a report on as the end of a record."""
+    if failure is not None:
+        on_end(failure)
+    elif message is not None:
+        on_end(_place_of(message))
+
+
+def _place_of(message: Any) -> Acknowledged:
+    return Acknowledged._make(
+        (message.topic(), message.partition(), message.offset(), message.timestamp()[1])
+    )
+
+
 def producer_config(
     bootstrap: str,
     client_id: str,
@@ -354,6 +445,8 @@ def producer_config(
         **SAFE_PRODUCER,
         "log_level": _LOG_LEVEL,
         **SAFE,
+        # Two tries fit: one slow answer of the broker is not a record's end.
+        "request.timeout.ms": request_timeout_ms(int(delivery_timeout_s * 1_000)),
         **properties,
         "bootstrap.servers": bootstrap,
         "client.id": client_id,

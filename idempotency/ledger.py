@@ -93,7 +93,8 @@ class Lease(msgspec.Struct, frozen=True):
 
 WORKER: Final = "worker"
 RECOVERY: Final = "recovery"
-"""Kinds of processes that have a heartbeat."""
+RECEIPTS: Final = "receipts"
+"""Kinds of processes with a heartbeat; further ones have the names of `/metrics`."""
 IDLE: Final = "IDLE"
 """The state of a process that lives and sends nothing."""
 

@@ -20,6 +20,7 @@ from lookback.metrics import LookbackMetrics
 from lookback.store import Forwarded
 from lookback.transaction import TxRow, prepared
 from message.lookback import TX_HEADER
+from message.producer_properties import request_timeout_ms
 
 log = structlog.get_logger(__name__)
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 1_000, 60_000
@@ -32,6 +33,15 @@ _AWAY_S: Final = 1.0
 def delivery_timeout_ms(lease_s: float) -> int:
     """Returns the producer's limit for one message: every report comes before its lease is over."""
     return max(1_000, int(lease_s * _MS / 2) - 500)
+
+
+def forward_properties(lease_s: float) -> dict[str, Any]:
+    """Returns the producer's properties that follow from the lease."""
+    delivery_ms = delivery_timeout_ms(lease_s)
+    return {
+        "delivery.timeout.ms": delivery_ms,
+        "request.timeout.ms": request_timeout_ms(delivery_ms),
+    }
 
 
 class ForwardQueue(Protocol):

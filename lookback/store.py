@@ -50,6 +50,14 @@ class Forwarded(NamedTuple):
     """topic/partition/offset."""
 
 
+class CommittedWaiting(NamedTuple):
+    """Committed messages that are not forwarded."""
+
+    rows: int
+    oldest_ms: int
+    """Age of the oldest; 0: none waits."""
+
+
 class TakenRecords(NamedTuple):
     """Result of one batch of records."""
 
@@ -195,12 +203,17 @@ class LookbackStore(LedgerPart):
             row, lambda now, it: take_not_forwarded(it, row.lease_token, error, now + pause_ms)
         )
 
-    def oldest_committed(self, limit: int = 1_000) -> int:
+    def oldest_committed(self) -> int:
         """Returns the age in milliseconds of the oldest committed message that is not forwarded; 0: there
-        is none. It looks at the first `limit` that are due."""
+        is none."""
+        return self.to_forward().oldest_ms
+
+    def to_forward(self, limit: int = 1_000) -> CommittedWaiting:
+        """Returns the committed messages that are not forwarded, of the first `limit` that are due."""
         with self._begin() as (connection, now):
-            times = connection.execute(sql.OLDEST_COMMITTED, {"limit": limit}).scalars()
-            return max((now - at for at in times if at is not None), default=0)
+            found = connection.execute(sql.OLDEST_COMMITTED, {"limit": limit}).scalars().all()
+        oldest_ms = max((now - at for at in found if at is not None), default=0)
+        return CommittedWaiting(len(found), oldest_ms)
 
     def terms_of(self, biz_type: str) -> TxTerms:
         """Returns the terms of a kind."""

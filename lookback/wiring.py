@@ -15,15 +15,17 @@ import structlog
 from msgspec.structs import replace
 
 from backends.kafka.clients import TopicPartition, consumer, producer, resolve_group_protocol
+from backends.metrics.families import LOOKBACK
 from backends.settings import Settings, SettingsError
 from channels.transports import TransportRouter
+from idempotency.fleet.snapshots import BacklogSnapshot
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from lookback.check import Checker
 from lookback.checks.factory import open_checks
 from lookback.consumer import ConsumerParts, LookbackConsumer
 from lookback.dead_letters import PRODUCER, PoisonWriter
 from lookback.desk import SqlLookbackDesk
-from lookback.forwarder import Forwarder, ForwardTerms, delivery_timeout_ms
+from lookback.forwarder import Forwarder, ForwardTerms, forward_properties
 from lookback.metrics import LookbackMetrics
 from lookback.opening import open_store
 from lookback.scheduler import CheckScheduler
@@ -36,6 +38,7 @@ from sending.accepted_trace import AcceptedTrace
 from sending.alerts.factory import open_desk, open_watchman
 from sending.alerts.notifier import AlertNotifier
 from sending.runtime.health import Health
+from sending.runtime.heartbeat import ProcessHeartbeat
 from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
 from tracing import open_recorder
@@ -44,6 +47,7 @@ from tracing.metrics import show_drops
 
 log = structlog.get_logger(__name__)
 GROUP: Final = "{}-lookback"
+_MS: Final = 1_000
 
 
 class LookbackLoops(NamedTuple):
@@ -114,9 +118,9 @@ def open_lookback(
     )
     stack.callback(stopping.set)
     upkeep = LookbackUpkeep(settings, ledger, name)
-    metrics.show_queues(
-        store.oldest_committed, SqlLookbackDesk(store).unresolved_counts, checks.in_check
-    )
+    desk = SqlLookbackDesk(store)
+    metrics.show_queues(store.oldest_committed, desk.unresolved_counts, checks.in_check)
+    _beat(ledger, name, stop, store, desk, stack)
     loops = LookbackLoops(taking, checks, forwarder, upkeep)
     threads = ThreadGroup()
     return OpenedLookback(loops, threads, _health(loops, threads, stop), metrics, store)
@@ -128,6 +132,26 @@ def _ledger(settings: Settings, stack: ExitStack, stop: threading.Event) -> SqlL
     ledger = waiting.until_available("start", lambda: open_ledger(settings))
     stack.callback(ledger.close)
     return ledger
+
+
+def _beat(
+    ledger: SqlLedger,
+    name: str,
+    stop: threading.Event,
+    store: LookbackStore,
+    desk: SqlLookbackDesk,
+    stack: ExitStack,
+) -> None:
+    """Starts the heartbeat. Its backlog is the fleet's: all processes empty one table."""
+
+    def backlog() -> BacklogSnapshot:
+        waiting = store.to_forward()
+        parked = sum(desk.unresolved_counts().values())
+        return BacklogSnapshot(waiting.rows, waiting.oldest_ms / _MS, parked)
+
+    heartbeat = ProcessHeartbeat(ledger, LOOKBACK, name, stop, backlog)
+    heartbeat.start()
+    stack.callback(heartbeat.close)
 
 
 def _watch(
@@ -157,7 +181,7 @@ def _forwarder(
     stack.callback(recorder.close)
     show_drops(recorder, metrics.registry)
     trace = AcceptedTrace(recorder, name, hasher(settings.outcomes.hash_key))
-    changes = {"delivery.timeout.ms": delivery_timeout_ms(terms.lease_s)}
+    changes = forward_properties(terms.lease_s)
     return Forwarder(
         store,
         producer(settings.kafka, client_id=name, changes=changes),

@@ -27,7 +27,7 @@ CONTROL: Final = "[\x00-\x1f\x7f-\x9f\u2028\u2029]"
 dialects of patterns differ in escapes."""
 
 _BOM = b"\xef\xbb\xbf"
-_PRINTABLE_ASCII = re.compile(rf"[\x20-\x7e]{{1,{MAX_ID}}}")
+_CHANNELS, _KINDS = frozenset(CHANNELS), frozenset(KINDS)
 _CONTROL = re.compile(CONTROL)
 
 EpochMs = Annotated[int, msgspec.Meta(ge=0, le=_MAX_TIME_MS)]
@@ -100,7 +100,8 @@ def encode(notification: Notification) -> bytes:
         value = _encoder.encode(notification)
     except (UnicodeEncodeError, TypeError, RecursionError) as exc:
         raise EnvelopeError("not_json", "$", f"cannot be written as JSON: {exc}") from exc
-    _check_size(value)
+    if len(value) > MAX_BYTES:
+        _check_size(value)
     return value
 
 
@@ -197,28 +198,39 @@ def _unknown_version(found: int) -> EnvelopeError:
 
 
 def _check(n: Notification) -> None:
-    """Checks the rules beyond types, cheapest first; one pass per notification on the hot path."""
+    """Checks the rules beyond types, cheapest first; one pass per notification on the hot path.
+
+    Ordinary receivers are recognised inline: a call for each costs more than the test.
+    """
     if n.v != VERSION:
         raise _unknown_version(n.v)
-    if not _PRINTABLE_ASCII.fullmatch(n.id):
+    name = n.id
+    if not (0 < len(name) <= MAX_ID and name.isascii() and name.isprintable()):
         raise EnvelopeError("bad_id", "$.id", f"must be 1 to {MAX_ID} printable ASCII characters")
-    if n.channel not in CHANNELS:
+    if n.channel not in _CHANNELS:
         raise EnvelopeError("unknown_channel", "$.channel", f"must be one of {', '.join(CHANNELS)}")
-    if n.kind not in KINDS:
+    if n.kind not in _KINDS:
         raise EnvelopeError("unknown_kind", "$.kind", f"must be one of {', '.join(KINDS)}")
-    if (n.template is None) == (n.content is None):
+    template = n.template
+    if (template is None) == (n.content is None):
         raise EnvelopeError("no_content", "$", "exactly one of template and content must be given")
     if n.ttl_ms is not None and n.ttl_ms <= 0:
         raise EnvelopeError("bad_ttl", "$.ttl_ms", "must be above 0, or null for the lane's")
-    _check_receivers(n.receivers)
-    _check_texts(n)
-
-
-def _check_receivers(receivers: list[str]) -> None:
+    receivers = n.receivers
     if not 0 < len(receivers) <= MAX_RECEIVERS:
         raise EnvelopeError(
             "bad_receivers", "$.receivers", f"{len(receivers):,} receivers; 1 to {MAX_RECEIVERS:,}"
         )
+    for one in receivers:
+        if not (0 < len(one) <= MAX_RECEIVER and one.isascii() and one.isprintable()) or (
+            one.isspace()
+        ):
+            _check_receivers(receivers)
+            break
+    _check_texts(n)
+
+
+def _check_receivers(receivers: list[str]) -> None:
     for index, receiver in enumerate(receivers):
         if not 0 < len(receiver) <= MAX_RECEIVER or receiver.isspace():
             path = f"$.receivers[{index}]"
@@ -228,8 +240,11 @@ def _check_receivers(receivers: list[str]) -> None:
 
 
 def _check_texts(n: Notification) -> None:
-    if n.biz_id is not None:
-        _check_text("$.biz_id", n.biz_id)
+    text = n.biz_id
+    if text is not None and not (
+        len(text) <= MAX_RECEIVER and text.isascii() and text.isprintable()
+    ):
+        _check_text("$.biz_id", text)
     if n.account is not None:
         _check_text("$.account", n.account)
     if n.ordering_key is not None:

@@ -26,6 +26,7 @@ SAFE: Final[Mapping[str, Property]] = {
     "reconnect.backoff.max.ms": 2_000,
 }
 """For every kind of client."""
+LINGER_MS: Final = 5
 SAFE_PRODUCER: Final[Mapping[str, Property]] = {
     "acks": "all",
     "enable.idempotence": True,
@@ -37,8 +38,17 @@ SAFE_PRODUCER: Final[Mapping[str, Property]] = {
     # Bounded: past it produce() raises BufferError, which is back-pressure.
     "queue.buffering.max.messages": BUFFER_RECORDS,
     "queue.buffering.max.kbytes": BUFFER_KBYTES,
-    "linger.ms": 5,
+    "linger.ms": LINGER_MS,
 }
+
+_REQUEST_TIMEOUT_MS: Final = 30_000
+"""librdkafka's default."""
+
+
+def request_timeout_ms(delivery_ms: int) -> int:
+    """Returns the broker's time for one request, so that two tries fit into a record's delivery."""
+    return max(1_000, min(_REQUEST_TIMEOUT_MS, delivery_ms // 2 - LINGER_MS))
+
 
 OURS: Final = frozenset(
     {

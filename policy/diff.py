@@ -60,17 +60,27 @@ def grouped(found: Sequence[Change]) -> list[tuple[str, Any, Any, list[Lane]]]:
 
 
 def refusals(
-    found: Sequence[Change], waiting: Sequence[Waiting], serving: Sequence[frozenset[str]]
+    found: Sequence[Change],
+    waiting: Sequence[Waiting] | None,
+    serving: Sequence[frozenset[str]],
 ) -> list[str]:
-    """Returns the reasons against applying these changes now, a sentence each. `serving` has the lanes of
-    each live process."""
+    """Returns the reasons against applying these changes now, a sentence each.
+
+    `waiting` is None where open deliveries could not be counted. `serving` has the lanes of each live
+    process.
+    """
     open_rows: dict[str, int] = defaultdict(int)
-    for one in waiting:
+    for one in waiting or ():
         open_rows[one.lane] += one.rows
     refused = []
     for lane, key, before, after in found:
         alive, rows = sum(lane.name in lanes for lanes in serving), open_rows[lane.name]
-        if key in FIXED and (alive or rows):
+        if key in FIXED and waiting is None:
+            refused.append(
+                f"lane {lane.name}: {key} cannot go from {before} to {after} while its open deliveries"
+                " cannot be counted; try again when the database is less busy"
+            )
+        elif key in FIXED and (alive or rows):
             refused.append(
                 f"lane {lane.name}: {key} cannot go from {before} to {after} while it is at work:"
                 f" {_counted(alive, 'process')} of it alive, {_counted(rows, 'delivery')} open;"

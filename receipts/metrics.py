@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Counts
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -16,6 +16,7 @@ from backends.metrics.process_info import show_process
 from backends.metrics.readings import Reading, show_readings
 from idempotency.receipts.rules import Receipt, ReceiptVerdict
 from idempotency.sums.counter import MinuteSums, Series
+from receipts.arrivals import Arrivals
 
 _NS_PER_MS = 1_000_000
 
@@ -23,7 +24,9 @@ _NS_PER_MS = 1_000_000
 class ReceiptMetrics:
     """The metrics of one process. Safe from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, accounts: Iterable[str] = ()) -> None:
+        """`accounts` are those that may report."""
+        self.arrivals = Arrivals(accounts)
         self.registry = CollectorRegistry()
         show_process(self.registry, RECEIPTS)
         counter = partial(counter_of, registry=self.registry)
@@ -44,9 +47,15 @@ class ReceiptMetrics:
     def stored(self, receipts: Sequence[Receipt], new: int) -> None:
         """Counts the receipts of one statement."""
         self.batch.observe(len(receipts))
+        self.arrivals.stored(receipts)
         self.repeated.inc(max(0, len(receipts) - new))
         for (account, state), n in Counts((one.account, one.said) for one in receipts).items():
             self.received.labels(account, state.value).inc(n)
+
+    def answered(self, account: str) -> None:
+        """Counts an answer to a question for receipts."""
+        self.pulls.labels(account, "answered").inc()
+        self.arrivals.answered(account)
 
     def judged(self, verdicts: Sequence[ReceiptVerdict]) -> None:
         """Counts receipts that were placed for good."""

@@ -2,7 +2,7 @@
 
 The end, in this order: the server takes no push any more and answers those under way (at most GRACE_S);
 the pullers ask no more and store their last answers; the matcher ends its pass (waiting receipts are in the
-database); the trace is written out.
+database); the trace is written out; the heartbeat's row is retired.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import socket
 import threading
 from collections.abc import Iterator
@@ -21,8 +22,10 @@ import uvicorn
 
 from backends.addresses import address_of
 from backends.logs import identified
+from backends.metrics.families import RECEIPTS
 from backends.settings import Settings, SettingsError
 from channels.http_client.transport import Transport
+from idempotency.fleet.snapshots import ProcessSnapshot
 from idempotency.receipts.sql import open_receipts
 from idempotency.receipts.store import Receipts
 from idempotency.sql_ledger import SqlLedger, open_ledger
@@ -37,6 +40,7 @@ from receipts.metrics import ReceiptMetrics
 from receipts.puller import Puller
 from receipts.sources import ReceiptSource, load_sources
 from sending.policy_reload import in_force_at_start
+from sending.runtime.heartbeat import ProcessHeartbeat
 from sending.sum_writer import SumWriter
 from tracing import open_recorder
 from tracing.masks import hasher
@@ -65,11 +69,12 @@ def run_receipts(settings: Settings, stop: threading.Event, listen: str = "") ->
     """Serves until `stop` is set. Returns the exit code. Raises SettingsError, LedgerError."""
     sources = load_sources(settings)
     describe_structs()
-    with ExitStack() as stack, identified(worker=receipts_name()):
+    name = receipts_name()
+    with ExitStack() as stack, identified(worker=name):
         listener = stack.enter_context(_bound(listen or settings.receipts.listen))
         ledger = open_ledger(settings)
         stack.callback(ledger.close)
-        server = _opened(settings, sources, ledger, stack)
+        server = _opened(settings, sources, ledger, name, stack, stop)
         host, port = listener.getsockname()[:2]
         log.info("receipts_started", address=f"{host}:{port}", accounts=sorted(sources))
         _end_on(stop, server)
@@ -79,18 +84,24 @@ def run_receipts(settings: Settings, stop: threading.Event, listen: str = "") ->
 
 
 def receipts_name() -> str:
-    """Returns the name of this process in logs and trace."""
-    return f"receipts-{socket.gethostname()}-{os.getpid()}"
+    """Returns a unique name for this process in logs, trace and heartbeat: containers of one host may
+    share its name, and each of them has a process 1."""
+    return f"receipts-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def _opened(
-    settings: Settings, sources: dict[str, ReceiptSource], ledger: SqlLedger, stack: ExitStack
+    settings: Settings,
+    sources: dict[str, ReceiptSource],
+    ledger: SqlLedger,
+    worker: str,
+    stack: ExitStack,
+    stop: threading.Event,
 ) -> _Server:
     """Starts all threads. Returns the server; `stack` closes everything, the last one first."""
-    _follow_policy(settings, ledger, stack)
+    watch = _follow_policy(settings, ledger, stack)
     receipts = open_receipts(ledger, settings)
-    metrics = ReceiptMetrics()
-    worker = receipts_name()
+    metrics = ReceiptMetrics(sources)
+    _beat(metrics, ledger, watch, worker, stack, stop)
     _write_sums(metrics, ledger, worker, stack)
     recorder = open_recorder(settings, worker)
     stack.callback(recorder.close)
@@ -134,7 +145,27 @@ def _write_sums(metrics: ReceiptMetrics, ledger: SqlLedger, worker: str, stack: 
     stack.callback(writer.close)
 
 
-def _follow_policy(settings: Settings, ledger: SqlLedger, stack: ExitStack) -> None:
+def _beat(
+    metrics: ReceiptMetrics,
+    ledger: SqlLedger,
+    watch: PolicyWatcher,
+    worker: str,
+    stack: ExitStack,
+    stop: threading.Event,
+) -> None:
+    """Registers the process, which beats until `stack` is closed, and ends it when a person orders that."""
+    heartbeat = ProcessHeartbeat(
+        ledger,
+        RECEIPTS,
+        worker,
+        stop,
+        snapshot=lambda: ProcessSnapshot(watch.number, receipts=metrics.arrivals.snapshot()),
+    )
+    heartbeat.start()
+    stack.callback(heartbeat.close)
+
+
+def _follow_policy(settings: Settings, ledger: SqlLedger, stack: ExitStack) -> PolicyWatcher:
     """Announces the ends of the lanes that the policy in force names, and follows its changes."""
     versions, announced = Versions(ledger.database), ledger.announced
     now = in_force_at_start(settings, versions)
@@ -147,6 +178,7 @@ def _follow_policy(settings: Settings, ledger: SqlLedger, stack: ExitStack) -> N
     )
     threading.Thread(target=watch.run, name="policy", daemon=True).start()
     stack.callback(watch.stop)
+    return watch
 
 
 def _start_pulling(

@@ -85,7 +85,7 @@ class Puller:
         self._failures = 0
         self._tell_unreadable(answer.unreadable)
         self._keep(answer.receipts)
-        self._metrics.pulls.labels(self._account.name, "answered").inc()
+        self._metrics.answered(self._account.name)
         full = len(answer.receipts) + answer.unreadable >= self._pull.most
         return 0.0 if full else self._every_s
 

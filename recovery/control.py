@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from idempotency.fleet.snapshots import AccountSnapshot, LaneSnapshot, ProcessSnapshot, encoded
+from policy.templates.active import TemplateFollower
 from policy.watcher import PolicyWatcher
 from recovery.retry.pool import RetryPool
 from sending.accounts.selector import AccountSelector
@@ -49,12 +50,14 @@ class RecoverySnapshotSource:
         self,
         pools: PoolsByLane,
         watch: PolicyWatcher,
+        templates: TemplateFollower,
         accounts: Mapping[str, AccountSelector],
         shown: Callable[[], dict[str, AccountSnapshot]],
     ) -> None:
         """`shown` returns the state of each account."""
         self._pools = pools
         self._watch = watch
+        self._templates = templates
         self._accounts = accounts
         self._shown = shown
 
@@ -68,4 +71,11 @@ class RecoverySnapshotSource:
             )
             for lane, of_lane in self._pools.items()
         }
-        return encoded(ProcessSnapshot(self._watch.number, lanes, accounts=self._shown()))
+        return encoded(
+            ProcessSnapshot(
+                self._watch.number,
+                lanes,
+                accounts=self._shown(),
+                templates=self._templates.number,
+            )
+        )

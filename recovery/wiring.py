@@ -200,6 +200,7 @@ def _snapshot(
     return RecoverySnapshotSource(
         pools,
         watch,
+        core.templates,
         send_limits.accounts,
         lambda: account_snapshots(send_limits, core.tokens),
     )

@@ -45,6 +45,30 @@ class ReplayedLetter(Protocol):
         ...
 
 
+class AcknowledgedPlace(Protocol):
+    """Place of an acknowledged record (`hongyan_client.records.Acknowledged`)."""
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        ...
+
+    @property
+    def partition(self) -> int:
+        """The partition."""
+        ...
+
+    @property
+    def offset(self) -> int:
+        """The offset."""
+        ...
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Epoch milliseconds of the record, as Kafka keeps it."""
+        ...
+
+
 class AcceptedTrace:
     """Records one event for each delivery. Its methods never raise over a notification."""
 
@@ -58,11 +82,20 @@ class AcceptedTrace:
 
     def sent(self, notification: Notification, message: Any) -> None:
         """Records an acknowledged notification. `message`: the record, from its delivery report."""
-        self.sent_to(notification, _place_of(message))
+        self._recorder.record(self._events(notification, _place_of(message)))
 
-    def sent_to(self, notification: Notification, place: AcceptedPlace) -> None:
-        """Records an acknowledged notification and its place."""
-        self._recorder.record(self._events(notification, place))
+    def acknowledged(
+        self,
+        notification: Notification,
+        record: AcknowledgedPlace,
+        traceparent: str | None = None,
+    ) -> None:
+        """Records a notification that the client's publisher acknowledged, and its record's trace
+        context."""
+        place = AcceptedPlace(
+            f"{record.topic}/{record.partition}/{record.offset}", record.timestamp_ms
+        )
+        self._recorder.record(self._events(notification, place, traceparent=traceparent))
 
     def replayed(self, letter: ReplayedLetter, message: Any) -> None:
         """Records the replay of a dead letter; as one event without a delivery if it cannot be read."""
@@ -76,9 +109,15 @@ class AcceptedTrace:
         self._recorder.record(events)
 
     def _events(
-        self, notification: Notification, place: AcceptedPlace, detail: str | None = None
+        self,
+        notification: Notification,
+        place: AcceptedPlace,
+        detail: str | None = None,
+        traceparent: str | None = None,
     ) -> list[TraceEvent]:
-        return accepted_events(notification, place, self._worker, self._hash_receiver, detail)
+        return accepted_events(
+            notification, place, self._worker, self._hash_receiver, detail, traceparent
+        )
 
 
 def _place_of(message: Any) -> AcceptedPlace:

@@ -13,11 +13,11 @@ from sqlalchemy import Connection
 from backends.settings import Settings, SettingsError
 from channels.accounts.lane_accounts import lane_accounts
 from idempotency.error_mapping import errors
-from idempotency.open_counts import waiting
+from idempotency.open_counts import CountTooSlow, waiting
 from idempotency.sql_ledger import SqlLedger
 from message.vocabulary import LANES, Lane
 from policy.active import ActivePolicy, in_force
-from policy.diff import Change, Effect, changes, effects, refusals
+from policy.diff import Change, Effect, Waiting, changes, effects, refusals
 from policy.loading import digest, parse
 from policy.outcome_checks import missing_settings
 from policy.parser import PolicyParser
@@ -42,6 +42,8 @@ class PolicyPlan(NamedTuple):
     """Changes of the lanes that a dropped table applies to."""
     warnings: Sequence[Problem]
     """Valid values that a person should check."""
+    counted: bool = True
+    """Whether the open deliveries were counted in time; without them no effects are known."""
 
     @property
     def wanted(self) -> bool:
@@ -70,11 +72,18 @@ class PolicyRefused(Exception):
 
 
 def plan(
-    settings: Settings, ledger: SqlLedger, name: str, content: str, expected: int | None = None
+    settings: Settings,
+    ledger: SqlLedger,
+    name: str,
+    content: str,
+    expected: int | None = None,
+    *,
+    count_ms: int | None = None,
 ) -> PolicyPlan:
     """Returns the effects of a policy's text; problems call the text `name`.
 
-    Raises PolicyError, SettingsError, LedgerError, and Overtaken if not `expected` is in force.
+    Open deliveries are counted for `count_ms` at most. Raises PolicyError, SettingsError, LedgerError, and
+    Overtaken if not `expected` is in force.
     """
     raw = content.encode()
     policy = parse(name, raw, settings.accounts, version=f"file:{digest(raw)}")
@@ -85,18 +94,27 @@ def plan(
         if expected is not None and now.number != expected:
             raise Overtaken(overtaken(versions.newest(), expected))
     dropped = dropped_tables(now.text, content)
-    found, rows = changes(now.policy, policy), waiting(ledger.database)
+    found, rows = changes(now.policy, policy), _waiting(ledger, count_ms)
     return PolicyPlan(
         now,
         policy,
         content,
         found,
-        effects(now.policy, policy, found, rows),
+        effects(now.policy, policy, found, rows or ()),
         refusals(found, rows, ledger.live_lanes()),
         dropped,
         resets(found, dropped),
         _cautions(name, raw),
+        counted=rows is not None,
     )
+
+
+def _waiting(ledger: SqlLedger, count_ms: int | None) -> list[Waiting] | None:
+    """Returns the open deliveries; None if they cannot be counted in time."""
+    try:
+        return waiting(ledger.database, count_ms)
+    except CountTooSlow:
+        return None
 
 
 def apply(

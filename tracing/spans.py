@@ -7,7 +7,6 @@ loads the OpenTelemetry SDK.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from importlib.metadata import version
 from typing import Final
 
@@ -21,6 +20,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from message.states import State
 from tracing.events import Stage, TraceEvent
+from tracing.sinks.span_ids import SPAN_BYTES, TRACE_BYTES, number_of
 
 DELIVER: Final = "hongyan.deliver"
 CALL: Final = "hongyan.call"
@@ -79,7 +79,7 @@ class SpanMaker(SpanProcessor):
         starts = (end.received_at or end.claimed_at, *(call.started_at for call in calls))
         start = min((one for one in starts if one), default=end.at)
         identity = f"{end.delivery_key}/{end.worker}/{end.stage}/{end.attempt}/{end.at}"
-        self._ids.trace_id = _number(end.message_id, 16)
+        self._ids.trace_id = number_of(end.message_id, TRACE_BYTES)
         span = self._span(
             end, (DELIVER, SpanKind.CONSUMER, identity), self._parent_of(end), (start, end.at)
         )
@@ -102,7 +102,7 @@ class SpanMaker(SpanProcessor):
         """Makes one span of `named` (name, kind, identity). Returns the context of its children."""
         name, kind, identity = named
         start, end = times
-        self._ids.span_id = _number(identity, 8)
+        self._ids.span_id = number_of(identity, SPAN_BYTES)
         values = ((key, getattr(event, key)) for key in _ATTRIBUTES)
         span = self._tracer.start_span(
             name,
@@ -122,11 +122,6 @@ def _failed(event: TraceEvent, name: str) -> bool:
     if event.state in _FAULTS:
         return True
     return name == CALL and (event.stage is Stage.ATTEMPTED or event.state == State.RETRY.value)
-
-
-def _number(text: str, size: int) -> int:
-    """Returns an id of `size` bytes, evenly spread, the same for the same text."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=size).digest(), "big") or 1
 
 
 class _GivenIds(IdGenerator):

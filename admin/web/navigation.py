@@ -29,6 +29,7 @@ ENTRIES: Final = (
     Entry("dead", "/dead", "x"),
     Entry("lookback", "/lookback", "b"),
     Entry("outbox", "/outbox", "q"),
+    Entry("spools", "/spools", "w"),
     Entry("lanes", "/lanes", "n"),
     Entry("fleet", "/fleet", "f"),
     Entry("alerts", "/alerts", "a"),

@@ -24,6 +24,7 @@ from admin.web.foreign_text import visible, with_marks_shown
 from admin.web.headers import NONCE
 from admin.web.languages import LANGUAGES, Texts, language_of, texts_of
 from admin.web.navigation import Entry, entries_for
+from admin.web.sentences import sentences_of
 
 AnyRequest = Request[Any, Any, Any]
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
@@ -144,6 +145,15 @@ class View:
         """Returns a text in the person's language."""
         return self.texts(key, **arguments)
 
+    def said(self, sentence: str) -> str:
+        """Returns a sentence of another package in the person's language; untranslated ones stay."""
+        return sentences_of(self.texts.language)(sentence)
+
+    def told(self, key: str, arguments: Mapping[str, object]) -> str:
+        """Returns the text of a refused form; sentences among its arguments are translated, too."""
+        values = {name: self.said(v) if isinstance(v, str) else v for name, v in arguments.items()}
+        return self.text(key, **values)
+
     def page(
         self,
         template: str,
@@ -185,6 +195,7 @@ class View:
         path = self._connection.scope["path"]
         return {
             "t": self.texts,
+            "said": self.said,
             "person": self.person,
             "theme": self._theme(),
             "nonce": self._connection.scope["state"].get(NONCE, ""),

@@ -24,6 +24,12 @@ LATE: Final = _gauge(
     "Age of the oldest due time whose run is not open.",
     watch="above a minute: more runs are open than all processes send",
 )
+PAUSED: Final = _gauge(
+    "campaigns_paused",
+    "1 for each campaign that paused itself.",
+    "campaign",
+    watch="any: `hongyan campaign show CAMPAIGN` has the reason",
+)
 
 FAMILIES: Final = tuple(one for one in list(vars().values()) if isinstance(one, families.Family))
 """All of the above, in their order."""

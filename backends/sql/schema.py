@@ -3,9 +3,10 @@
 Two processes may upgrade at once: the second waits for a lock (PostgreSQL's advisory one, SQLite's write
 lock), and then finds nothing to do. A migration happens whole or not at all.
 
-Claims go on meanwhile. A migration waits for a lock that holds up claims for a second at most. Then it
-gives all its locks back, and tries again. Indexes of large tables are made afterwards
-(backends/sql/online_indexes.py).
+Claims go on meanwhile. Each migration is a transaction of its own, so that none keeps the locks of the one
+before (decision 266). It waits for a lock that holds up claims for a second at most. Then it gives all its
+locks back, and tries again. In an empty database all migrations are one transaction. Indexes of large
+tables are made afterwards (backends/sql/online_indexes.py).
 
 A program also runs on a newer schema whose migrations only added to its own. So the database keeps
 `OLDEST_PROGRAM` beside its version, for programs that were made before (docs/upgrade.md).
@@ -15,24 +16,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect
 from sqlalchemy.engine import URL
 
 from backends.sql.database import Database
 from backends.sql.errors import SqlTimeout
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
 VERSION_TABLE: Final = "hongyan_schema"
 OLDEST_PROGRAM: Final = "0016"
 """Version of the oldest program that runs on this schema. A migration that makes a statement of an older
 program fail, because it removes or renames something, sets it to its own number."""
 _OLDEST_OF: Final = f"SELECT oldest_program FROM {VERSION_TABLE}"  # noqa: S608 (constants alone)
+_VERSION_OF: Final = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 (constants alone)
 _ADD_OLDEST: Final = f"ALTER TABLE {VERSION_TABLE} ADD COLUMN oldest_program TEXT"
 _SET_OLDEST: Final = f"UPDATE {VERSION_TABLE} SET oldest_program = '{OLDEST_PROGRAM}'"  # noqa: S608
 _LOCK: Final = 0x686F6E6779616E  # "hongyan"
@@ -48,31 +50,40 @@ def upgrade(url: URL, sleep: Callable[[float], None] = time.sleep) -> str:
     """Brings the database to `head()`. Returns the version before, "" for none. Raises SqlAway."""
     database = Database(url, pool_size=1)
     until = time.monotonic() + _WAIT_MS / 1_000
+    first: str | None = None
     try:
         while True:
             try:
                 with database.begin() as connection:
-                    return _upgrade(connection, database.is_postgres)
+                    before, is_last = _step(connection, database.is_postgres)
             except SqlTimeout:
                 if not database.is_postgres or time.monotonic() >= until:
                     raise
-            sleep(_PAUSE_S)  # what waited goes on first
+                sleep(_PAUSE_S)  # what waited goes on first
+                continue
+            first = before if first is None else first
+            if is_last:
+                return first
     finally:
         database.close()
 
 
-def _upgrade(connection: Connection, is_postgres: bool) -> str:
+def _step(connection: Connection, is_postgres: bool) -> tuple[str, bool]:
+    """Runs the next migration. Returns the version before it, and whether none is left."""
     if is_postgres:
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_WAIT_MS}")
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {_WAIT_MS}")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {LOCK_MS}")
     before = _version(connection)
-    if before != head() and not is_newer(before):
-        command.upgrade(_config(connection), "head")
+    target = _next(before)
+    if target:
+        from alembic import command  # 0.2 s that programs which only read the version do without
+
+        command.upgrade(_config(connection), target)
     if not is_newer(before):
         _keep_oldest(connection)
-    return before
+    return before, target in ("", head())
 
 
 def runs_on(found: str, oldest: str) -> bool:
@@ -96,13 +107,28 @@ def oldest_program(database: Database) -> str:
 
 
 def head() -> str:
-    """Returns the version that this program needs."""
-    return ScriptDirectory.from_config(_config()).get_current_head() or ""
+    """Returns the version that this program needs: that of the last migration's file."""
+    return _numbers()[-1]
+
+
+@cache
+def _numbers() -> list[str]:
+    """Returns the number of every migration's file, in order."""
+    return sorted(path.name[1:5] for path in (_SCRIPTS / "versions").glob("v[0-9]*.py"))
+
+
+def _next(before: str) -> str:
+    """Returns the version that comes after this one; empty at the head and above it. After none comes the
+    head: nobody waits for an empty database."""
+    if before == "":
+        return head()
+    return next((one for one in _numbers() if one > before), "")
 
 
 def _version(connection: Connection) -> str:
-    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-    return context.get_current_revision() or ""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return ""
+    return str(connection.exec_driver_sql(_VERSION_OF).scalar() or "")
 
 
 def is_newer(found: str) -> bool:
@@ -124,6 +150,8 @@ def _keep_oldest(connection: Connection) -> None:
 
 
 def _config(connection: Connection | None = None) -> Config:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
     config.attributes["connection"] = connection

@@ -11,7 +11,7 @@ import typer
 
 from hongyan.author import author_of
 from hongyan.errors import NotDone, WrongUsage
-from hongyan.flags import duration_ms, optional, pairs
+from hongyan.flags import duration_ms, given_reason, optional, pairs
 from hongyan.tables import listing, local_time
 from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
 from hongyan.usage.durations import seconds
@@ -172,8 +172,7 @@ def pause(
     author: _AUTHOR = "",
     as_json: _JSON = False,
 ) -> None:
-    if not reason.strip():
-        raise WrongUsage("give --reason TEXT: it is kept with the pause")
+    reason = given_reason(reason, "the pause")
     for_ms = duration_ms("--for", for_) if for_ else None
     if for_ms == 0:
         raise WrongUsage(f"--for {for_!r}: a pause lasts longer than that")
@@ -230,13 +229,9 @@ def pauses(context: typer.Context, as_json: _JSON = False) -> None:
 
 @contextmanager
 def _ledger(settings: Settings) -> Iterator[SqlLedger]:
-    from contextlib import closing
+    from hongyan.database import opened_ledger
 
-    from hongyan.database import existing
-    from idempotency.sql_ledger import open_ledger
-
-    existing(settings).close()  # raises before `open_ledger` makes a missing SQLite file
-    with closing(open_ledger(settings)) as ledger:
+    with opened_ledger(settings) as ledger:
         yield ledger
 
 

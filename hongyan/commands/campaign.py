@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
@@ -12,7 +12,7 @@ import typer
 from hongyan.author import author_of
 from hongyan.campaigns import options as opt
 from hongyan.errors import WrongUsage
-from hongyan.flags import duration_ms, pairs
+from hongyan.flags import duration_ms, given_reason, pairs
 from hongyan.terminal import err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def new(
     from producer.campaigns.creation import CampaignDraft, limits_from
     from producer.campaigns.row_checks import row_checks
 
-    _check_reason(reason)
+    reason = given_reason(reason, "the campaign")
     _check_new(named=bool(lane and template), twice_timed=bool(at and cron))
     _check_form(encoding, separator)
     with _tools(context) as tools:
@@ -301,14 +301,12 @@ def bad_rows(context: typer.Context, campaign: opt.CampaignId, as_json: opt.AsJs
 @contextmanager
 def _tools(context: typer.Context) -> Iterator[CampaignTools]:
     settings = settings_of(context)
-    from hongyan.database import existing
-    from idempotency.sql_ledger import open_ledger
+    from hongyan.database import opened_ledger
     from producer.campaigns.actions import CampaignActions
     from producer.campaigns.run_store import runs_of
     from producer.campaigns.store import campaigns_of
 
-    existing(settings).close()  # raises before `open_ledger` makes a missing SQLite file
-    with closing(open_ledger(settings)) as ledger:
+    with opened_ledger(settings) as ledger:
         actions = CampaignActions(campaigns_of(ledger), runs_of(ledger))
         yield CampaignTools(settings, ledger, actions)
 
@@ -317,7 +315,7 @@ def _order(
     context: typer.Context, verb: str, campaign: str, reason: str, author: str, *, as_json: bool
 ) -> None:
     """Gives one order, and prints what became of the campaign."""
-    _check_reason(reason)
+    reason = given_reason(reason, "the campaign")
     by = author_of(author)
     with _tools(context) as tools:
         verbs: dict[str, Any] = {
@@ -328,11 +326,6 @@ def _order(
         }
         done = verbs[verb](campaign, who=by, reason=reason)
     _tell(done, as_json=as_json)
-
-
-def _check_reason(reason: str) -> None:
-    if not reason.strip():
-        raise WrongUsage("give --reason TEXT: it is kept with the campaign")
 
 
 def _tell(campaign: Campaign, *, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from msgspec.structs import replace
 
 from hongyan.author import author_of
 from hongyan.errors import WrongUsage
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from producer.doctor.runs import DoctorRuns
 
 HELP: Final = explained(
-    "Hold the live cluster, topics, our configuration, database, Redis and clocks against rules. Each "
-    "finding tells what was seen, what is wanted, and what would be lost. Changes nothing. Exits 1 if an "
-    "error was found, or if a rule of that weight could not be decided.",
+    "Hold the live cluster, topics, our configuration, databases, Redis, spools and clocks against rules. "
+    "Each finding tells what was seen, what is wanted, and what would be lost. Changes nothing. Exits 1 if "
+    "an error was found, or if a rule of that weight could not be decided.",
     "hongyan doctor",
     "hongyan doctor --grace 45 --producer shop/producer.properties",
     "hongyan doctor --fix > mend.sh",
@@ -65,6 +66,15 @@ def doctor(
             show_default=False,
         ),
     ] = None,
+    spool: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--spool",
+            metavar="FOLDER",
+            help="A client's spool on this host, beside console.spool_dirs; repeat it.",
+            show_default=False,
+        ),
+    ] = None,
     members: Annotated[
         bool,
         typer.Option("--members", help="Ask for the group's members, too.", metavar=""),
@@ -75,7 +85,9 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
     settings = settings_of(context)
-    found = _examined(settings, _inquiry(settings, grace, outage_days, producer or [], members))
+    asked = _inquiry(settings, grace, outage_days, producer or [], members)
+    asked = replace(asked, spools=[str(folder) for folder in spool or []])
+    found = _examined(settings, asked)
     _show(found, settings, fix=fix, as_json=as_json)
     raise typer.Exit(DONE if found.healthy else PROBLEMS)
 

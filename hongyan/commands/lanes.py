@@ -11,7 +11,7 @@ import typer
 
 from hongyan.author import author_of
 from hongyan.errors import NotDone, WrongUsage
-from hongyan.flags import duration_ms, patterns
+from hongyan.flags import duration_ms, given_reason, patterns
 from hongyan.tables import listing, local_time
 from hongyan.terminal import err, explained, out, print_json, settings_of
 
@@ -108,8 +108,7 @@ def pause(
     author: _AUTHOR = "",
     as_json: _JSON = False,
 ) -> None:
-    if not reason.strip():
-        raise WrongUsage("give --reason TEXT: it is kept with the pause")
+    reason = given_reason(reason, "the pause")
     for_ms = duration_ms("--for", for_) if for_ else None
     if for_ms == 0:
         raise WrongUsage(f"--for {for_!r}: a pause lasts longer than that")
@@ -162,13 +161,9 @@ def history(
 @contextmanager
 def _opened(context: typer.Context) -> Iterator[Opened]:
     settings = settings_of(context)
-    from contextlib import closing
+    from hongyan.database import opened_ledger
 
-    from hongyan.database import existing
-    from idempotency.sql_ledger import open_ledger
-
-    existing(settings).close()  # raises before `open_ledger` makes a missing SQLite file
-    with closing(open_ledger(settings)) as ledger:
+    with opened_ledger(settings) as ledger:
         yield Opened(settings, ledger, ledger.controls())
 
 

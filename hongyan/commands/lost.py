@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
 from hongyan.author import author_of
 from hongyan.errors import WrongUsage
-from hongyan.flags import duration_ms, patterns
+from hongyan.flags import duration_ms, given_reason, patterns
 from hongyan.tables import listing, local_time
 from hongyan.terminal import (
     DONE,
@@ -171,17 +171,15 @@ class Picked(NamedTuple):
 @contextmanager
 def _opened(context: typer.Context) -> Iterator[SqlLedger]:
     settings = settings_of(context)
-    from hongyan.database import existing
-    from idempotency.sql_ledger import open_ledger
+    from hongyan.database import opened_ledger
 
-    existing(settings).close()  # raises before `open_ledger` makes a missing SQLite file
-    with closing(open_ledger(settings)) as ledger:
+    with opened_ledger(settings) as ledger:
         yield ledger
 
 
 def _author(author: str, reason: str, *, dry_run: bool) -> str:
-    if not (reason.strip() or dry_run):
-        raise WrongUsage("give --reason TEXT: it is kept with the finding")
+    if not dry_run:
+        given_reason(reason, "the finding")
     return author_of(author)
 
 

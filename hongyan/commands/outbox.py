@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from hongyan.author import author_of
-from hongyan.errors import NotDone, WrongUsage
+from hongyan.errors import NotDone
+from hongyan.flags import given_reason
 from hongyan.tables import listing, local_time
 from hongyan.terminal import explained, out, print_json, settings_of
 
@@ -111,7 +112,7 @@ def release(
     author: _AUTHOR = "",
     as_json: _JSON = False,
 ) -> None:
-    by, why = author_of(author), _given(reason)
+    by, why = author_of(author), given_reason(reason, "the row")
     with _opened(context) as (operator, _):
         rows = operator.release(message_id, by, why)
     if not rows:
@@ -127,7 +128,7 @@ def recall(
     author: _AUTHOR = "",
     as_json: _JSON = False,
 ) -> None:
-    by, why = author_of(author), _given(reason)
+    by, why = author_of(author), given_reason(reason, "the row")
     with _opened(context) as (operator, _):
         rows = operator.recall(message_id, by, why)
     if not rows:
@@ -149,12 +150,6 @@ def _opened(context: typer.Context) -> Iterator[OpenedOutboxCommand]:
         yield OpenedOutboxCommand(OutboxOperator(opened.store, opened.tables), opened.rows)
     finally:
         opened.engine.dispose()
-
-
-def _given(reason: str) -> str:
-    if not reason.strip():
-        raise WrongUsage("give --reason TEXT: it is kept with the row")
-    return reason.strip()
 
 
 def _tell(fields: dict[str, Any], line: str, as_json: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +12,7 @@ import typer
 
 from hongyan.author import author_of
 from hongyan.errors import WrongUsage
-from hongyan.flags import duration_ms, patterns
+from hongyan.flags import duration_ms, given_reason, patterns
 from hongyan.resend import job_options as opt
 from hongyan.terminal import err, explained, out, print_json, settings_of
 
@@ -140,7 +140,7 @@ def new(
         raise WrongUsage(
             "--lane, --since, --until, --account, --reason-code and --template want --state"
         )
-    _check_reason(reason)
+    reason = given_reason(reason, "the job")
     ages = _age_ms("--since", since), _age_ms("--until", until)
     chosen = {
         "states": _states(state or ()),
@@ -181,7 +181,7 @@ def start(
 ) -> None:
     if not preview or count < 0:
         raise WrongUsage("give --preview SIGNATURE and --count N, as `resend jobs show` has them")
-    _check_reason(reason)
+    reason = given_reason(reason, "the job")
     by = author_of(author)
     with _desk(context) as desk:
         done = desk.actions.start(job, preview, typed=count, who=by, reason=reason)
@@ -212,11 +212,7 @@ def pause(
     author: opt.Author = "",
     as_json: opt.AsJson = False,
 ) -> None:
-    _check_reason(reason)
-    by = author_of(author)
-    with _desk(context) as desk:
-        done = desk.actions.pause(job, who=by, reason=reason)
-    _tell(done, as_json=as_json)
+    _order(context, "pause", job, reason, author, as_json=as_json)
 
 
 @app.command("resume", help=RESUME)
@@ -227,11 +223,7 @@ def resume(
     author: opt.Author = "",
     as_json: opt.AsJson = False,
 ) -> None:
-    _check_reason(reason)
-    by = author_of(author)
-    with _desk(context) as desk:
-        done = desk.actions.resume(job, who=by, reason=reason)
-    _tell(done, as_json=as_json)
+    _order(context, "resume", job, reason, author, as_json=as_json)
 
 
 @app.command("cancel", help=CANCEL)
@@ -242,11 +234,7 @@ def cancel(
     author: opt.Author = "",
     as_json: opt.AsJson = False,
 ) -> None:
-    _check_reason(reason)
-    by = author_of(author)
-    with _desk(context) as desk:
-        done = desk.actions.cancel(job, who=by, reason=reason)
-    _tell(done, as_json=as_json)
+    _order(context, "cancel", job, reason, author, as_json=as_json)
 
 
 @app.command("failures", help=FAILURES)
@@ -262,18 +250,26 @@ def failures(context: typer.Context, job: opt.JobId) -> None:
 @contextmanager
 def _desk(context: typer.Context) -> Iterator[Desk]:
     settings = settings_of(context)
-    from hongyan.database import existing
-    from idempotency.sql_ledger import open_ledger
+    from hongyan.database import opened_ledger
     from recovery.resend_jobs.factory import actions_on
 
-    existing(settings).close()  # raises before `open_ledger` makes a missing SQLite file
-    with closing(open_ledger(settings)) as ledger:
+    with opened_ledger(settings) as ledger:
         yield Desk(settings, ledger, actions_on(ledger))
 
 
-def _check_reason(reason: str) -> None:
-    if not reason.strip():
-        raise WrongUsage("give --reason TEXT: it is kept with the job")
+def _order(
+    context: typer.Context, verb: str, job: str, reason: str, author: str, *, as_json: bool
+) -> None:
+    """Gives one order, and prints what became of the job."""
+    reason, by = given_reason(reason, "the job"), author_of(author)
+    with _desk(context) as desk:
+        verbs = {
+            "pause": desk.actions.pause,
+            "resume": desk.actions.resume,
+            "cancel": desk.actions.cancel,
+        }
+        done = verbs[verb](job, who=by, reason=reason)
+    _tell(done, as_json=as_json)
 
 
 def _age_ms(flag: str, text: str) -> int:

@@ -23,15 +23,12 @@ if TYPE_CHECKING:
         Check,
         EnqueueOutcome,
         NotificationSender,
-        OnAccepted,
         Ready,
         Render,
     )
-    from hongyan_client.records import Acknowledged
     from message.delivery import Rendered
     from message.envelope import Notification
     from policy.templates.templates import Templates
-    from sending.accepted_trace import AcceptedTrace
 
 HELP = explained(
     "Hand notifications to Kafka and wait for its acknowledgement: one from flags, or every line of a "
@@ -198,20 +195,10 @@ def _outcome(order: _Order, checks: list[Check]) -> EnqueueOutcome:
     else:
         keep = _KEPT if order.wait_s is None else float("inf")
         with accepted_trace(settings, "send") as trace:
-            sender = NotificationSender(settings.kafka, outcome, keep, _announcing(trace))
+            sender = NotificationSender(settings.kafka, outcome, keep, trace.acknowledged)
             _send(sender, ready, order.timeout_s)
     outcome.warnings += render.warnings
     return outcome
-
-
-def _announcing(trace: AcceptedTrace) -> OnAccepted:
-    from tracing.accepted_events import AcceptedPlace
-
-    def accepted(notification: Notification, place: Acknowledged) -> None:
-        origin = f"{place.topic}/{place.partition}/{place.offset}"
-        trace.sent_to(notification, AcceptedPlace(origin, place.timestamp_ms))
-
-    return accepted
 
 
 def _all(checks: list[Check]) -> Check:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -18,9 +17,10 @@ if TYPE_CHECKING:
     from idempotency.sql_ledger import SqlLedger
 
 HELP: Final = explained(
-    "Show on one screen which processes live, what waits in each lane, which alerts are open, and which "
-    "ordering keys wait for the head of their line. Redis may be away. Kafka is asked, for a second at "
-    "most, about the lag of lanes that no worker reads.",
+    "Show on one screen which processes live and which are missing, what waits in each lane, which alerts "
+    "are open, and which ordering keys wait for the head of their line. Relays are looked for in the "
+    "database of relay.outbox_url, too. Redis may be away. Kafka is asked, for a second at most, about the "
+    "lag of lanes that no worker reads.",
     "hongyan status",
     "hongyan status --lane 'sms.*' --limit 50",
     "hongyan status --json",
@@ -39,17 +39,15 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
     settings = settings_of(context)
-    from hongyan.database import existing
+    from hongyan.database import opened_ledger
     from hongyan.flags import patterns
     from hongyan.output.status import as_builtins, show
-    from idempotency.sql_ledger import open_ledger
     from message.vocabulary import lanes_matching
 
-    existing(settings).close()  # raises before `open_ledger` makes a missing SQLite file
     lanes = [one.name for one in lanes_matching(patterns(lane) or ["*"])]
     if not lanes:
         raise WrongUsage(f"--lane {', '.join(lane or [])}: it matches no lane")
-    with closing(open_ledger(settings)) as ledger:
+    with opened_ledger(settings) as ledger:
         found = read_status(ledger, settings, lanes, limit, every=not lane)
     if as_json:
         print_json(as_builtins(found))
@@ -64,16 +62,17 @@ def read_status(
     from hongyan.output.lanes import lane_rows
     from hongyan.output.status import ShownStatus
     from policy.versions import Versions
+    from producer.fleet import FleetReader
 
-    fleet = ledger.fleet_status()
+    fleet, pauses = ledger.fleet_status(), ledger.controls().pauses()
     states = fleet.lanes(lanes)
-    processes, pauses = fleet.processes(), ledger.controls().pauses()
+    view = FleetReader(settings, ledger.database, ledger.clock).read()
     alerts = ledger.alert_book().alerts()
     return ShownStatus(
-        now=ledger.now_ms(),
+        now=view.now_ms,
         policy=Versions(ledger.database).newest(),
-        processes=processes,
-        live=lane_rows(lanes, processes, pauses, settings),
+        fleet=view,
+        live=lane_rows(lanes, view.processes, pauses, settings),
         lanes=states,
         lines=_lines(ledger, states, limit),
         alerts=[one for one in alerts if every or one.lane in lanes],

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from hongyan.author import author_of
-from hongyan.errors import NotDone, WrongUsage
+from hongyan.errors import NotDone
+from hongyan.flags import given_reason
 from hongyan.tables import age, listing
 from hongyan.terminal import explained, out, print_json, settings_of
 
@@ -18,16 +19,18 @@ if TYPE_CHECKING:
     from idempotency.fleet.status import Process
     from idempotency.sql_ledger import SqlLedger
 
-app = typer.Typer(name="workers", help="Workers and recoveries.", no_args_is_help=True)
+app = typer.Typer(
+    name="workers", help="Processes of every kind with a heartbeat.", no_args_is_help=True
+)
 
 LIST = explained(
-    "List the workers and recoveries that live, or were lost within a day.",
+    "List the processes of every kind that live, or were lost within a day, as the ledger has them.",
     "hongyan workers list",
     "hongyan workers list --json",
 )
 DRAIN = explained(
-    "Ask one worker or recovery to drain and end, as SIGTERM does, within five seconds. It exits 0; "
-    "whatever supervises it may start it again. Waits until it drains; exits 1 if it does not.",
+    "Ask one process to drain and end, as SIGTERM does, within five seconds. It exits 0; whatever "
+    "supervises it may start it again. Waits until it drains; exits 1 if it does not.",
     "hongyan workers drain worker-1 --reason 'its host is replaced'",
     "hongyan workers drain worker-1 --reason repairs --author lin --json",
 )
@@ -51,7 +54,7 @@ def list_(context: typer.Context, as_json: _JSON = False) -> None:
     elif processes:
         _table(processes, now)
     else:
-        out().print("no process has a heartbeat: no worker and no recovery runs")
+        out().print("no process has a heartbeat: no worker, recovery or receipts process runs")
 
 
 @app.command("drain", help=DRAIN)
@@ -67,8 +70,7 @@ def drain(
     ] = "",
     as_json: _JSON = False,
 ) -> None:
-    if not reason.strip():
-        raise WrongUsage("give --reason TEXT: it is kept with the order")
+    reason = given_reason(reason, "the order")
     by = author_of(author)
     with _ledger(context) as ledger:
         before = _process(ledger, worker)
@@ -90,11 +92,9 @@ def drain(
 @contextmanager
 def _ledger(context: typer.Context) -> Iterator[SqlLedger]:
     settings = settings_of(context)
-    from hongyan.database import existing
-    from idempotency.sql_ledger import open_ledger
+    from hongyan.database import opened_ledger
 
-    existing(settings).close()  # raises before `open_ledger` makes a missing SQLite file
-    with closing(open_ledger(settings)) as ledger:
+    with opened_ledger(settings) as ledger:
         yield ledger
 
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from backends.metrics.families import CAMPAIGNS, GATEWAY, LOOKBACK, RELAY
 from hongyan.output.lanes import as_fields, show_lanes
 from hongyan.tables import age, listing, local_time
 from hongyan.terminal import out
 from idempotency.claims.rows import GIVEN_BACK
 from idempotency.fleet.held_lines import MOST_BEHIND
 from idempotency.fleet.status import BOUND
+from idempotency.ledger import RECOVERY, WORKER
 from idempotency.lines import ASLEEP_AT
 from message.foreign_text import shown
 from message.states import State
@@ -24,9 +26,17 @@ if TYPE_CHECKING:
     from idempotency.fleet.status import LaneStatus, Process
     from idempotency.outcomes.outbox import OutcomesWaiting
     from policy.versions import Version
+    from producer.fleet import FleetView
 
 _MOST_KEY: Final = 48
 """Characters of an ordering key that are shown."""
+_CALLED_FOR: Final = {
+    GATEWAY: "there are API keys; start one: hongyan gateway",
+    RELAY: "relay.outbox_url names an outbox; start one: hongyan relay",
+    CAMPAIGNS: "campaigns are scheduled or under way; start one: hongyan campaign run",
+    LOOKBACK: "lookback.biz_types names kinds; start one: hongyan lookback",
+}
+"""Reasons for which a process of each kind is missing."""
 _DECIDE: Final = (
     "hongyan resend {} --arrived | --not-arrived | --accept-risk | --discard --reason TEXT"
 )
@@ -39,7 +49,7 @@ class ShownStatus(NamedTuple):
     """Epoch milliseconds by the database's clock."""
     policy: Version | None
     """None: no policy was applied, so the file's is in force."""
-    processes: Sequence[Process]
+    fleet: FleetView
     live: Sequence[ServedLane]
     lanes: Sequence[LaneStatus]
     lines: Sequence[LinesOfLane]
@@ -55,7 +65,9 @@ def as_builtins(status: ShownStatus) -> dict[str, Any]:
     return {
         "now": status.now,
         "policy": policy and {"name": policy.name, "author": policy.author, "at": policy.at},
-        "processes": [process._asdict() for process in status.processes],
+        "processes": [process._asdict() for process in status.fleet.processes],
+        "absent": list(status.fleet.absent),
+        "outbox_trouble": status.fleet.outbox_trouble,
         "live": [as_fields(row) for row in status.live],
         "lanes": [lane._asdict() for lane in status.lanes],
         "count_bound": BOUND,
@@ -105,7 +117,7 @@ def next_step(line: HeldLine, now: int, lost: frozenset[str]) -> str:
 
 
 def _lost(status: ShownStatus) -> frozenset[str]:
-    return frozenset(process.id for process in status.processes if process.lost)
+    return frozenset(process.id for process in status.fleet.processes if process.lost)
 
 
 def _line(line: HeldLine, now: int, lost: frozenset[str]) -> dict[str, Any]:
@@ -129,12 +141,23 @@ def _heading(status: ShownStatus) -> None:
 
 
 def _processes(status: ShownStatus) -> None:
-    if not status.processes:
-        out().print("\nno process has a heartbeat: no worker and no recovery runs")
-        return
-    for kind in ("worker", "recovery"):
-        if not any(one.kind == kind and not one.lost for one in status.processes):
-            out().print(f"\nno {kind} lives")
+    fleet = status.fleet
+    if not fleet.processes:
+        out().print("\nno process has a heartbeat: no worker, recovery or receipts process runs")
+    else:
+        for kind in (WORKER, RECOVERY):
+            if not any(one.kind == kind and not one.lost for one in fleet.processes):
+                out().print(f"\nno {kind} lives")
+    for kind in fleet.absent:
+        out().print(f"\nno {kind} lives: {_CALLED_FOR[kind]}", markup=False)
+    if fleet.outbox_trouble:
+        text = f"\nthe outbox cannot be asked for its relays: {fleet.outbox_trouble}"
+        out().print(text, markup=False)
+    if fleet.processes:
+        _process_table(status)
+
+
+def _process_table(status: ShownStatus) -> None:
     rows = [
         (
             one.id,
@@ -143,12 +166,23 @@ def _processes(status: ShownStatus) -> None:
             f"{age(status.now - one.heartbeat_at)} ago",
             age(status.now - one.started_at),
             one.program or "-",
+            _backlog(one),
             ", ".join(one.lanes),
         )
-        for one in status.processes
+        for one in status.fleet.processes
     ]
-    titles = ("PROCESS", "KIND", "STATE", "BEAT", "UP", "VERSION", "LANES")
+    titles = ("PROCESS", "KIND", "STATE", "BEAT", "UP", "VERSION", "BACKLOG", "LANES")
     _table(titles, rows, wrapped=("LANES",))
+
+
+def _backlog(process: Process) -> str:
+    """Returns what waits in a process without lanes, and the oldest age."""
+    found = process.snapshot.backlog if process.snapshot is not None else None
+    if found is None:
+        return "-"
+    parked = f", {found.parked:,} parked" if found.parked else ""
+    oldest = f", {age(int(found.oldest_s * 1_000))}" if found.oldest_s else ""
+    return f"{found.waiting:,}{oldest}{parked}"
 
 
 def _live(status: ShownStatus) -> None:

@@ -22,7 +22,7 @@ from hongyan_client.outbox.errors import OutboxTrouble
 from hongyan_client.outbox.publication import await_batch, publish_batch
 from hongyan_client.outbox.store import ClaimedBatch, OutboxStore
 from hongyan_client.outbox.tables import DEFAULT_NAME
-from hongyan_client.records import RecordPublisher
+from hongyan_client.records import BatchPublisher
 
 log = logging.getLogger("hongyan_client")
 
@@ -41,7 +41,7 @@ class CommitPublisher:
     def __init__(
         self,
         engine: Engine,
-        publisher: RecordPublisher,
+        publisher: BatchPublisher,
         name: str = DEFAULT_NAME,
         *,
         monotonic: Callable[[], float] = time.monotonic,

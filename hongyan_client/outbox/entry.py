@@ -21,6 +21,7 @@ _INT32: Final = 2**31 - 1
 _MAX_ATTEMPTS: Final = 1_000
 ID_HEADER: Final = "hongyan-id"
 TRACE_HEADER: Final = "traceparent"
+_HEADERS: Final = msgspec.json.Decoder(list[tuple[str, str]])
 MAX_AHEAD_MS: Final = 400 * 86_400_000
 """A delayed notification further ahead is a mistake of units."""
 
@@ -100,7 +101,7 @@ def entry_of(
 
 def record_headers_of(headers: str) -> Sequence[tuple[str, bytes]]:
     """Returns the headers of a row as Kafka takes them."""
-    return [(name, text.encode()) for name, text in json.loads(headers)]
+    return [(name, text.encode()) for name, text in _HEADERS.decode(headers)]
 
 
 def _encoded(notification: Notification | Mapping[str, Any], at: int | None) -> bytes:

@@ -9,28 +9,58 @@ not handed to Kafka                → given back, and the attempt does not coun
 from __future__ import annotations
 
 import random
+import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NoAnswer
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from hongyan_client.errors import BufferFull, ClientClosed, SendFailed, SendInDoubt
+from hongyan_client.errors import SendFailed, SendInDoubt
 from hongyan_client.outbox.entry import record_headers_of
 from hongyan_client.outbox.store import ClaimedBatch, ClaimedRow, FailedRow
-from hongyan_client.records import Acknowledged, Record, RecordPublisher
+from hongyan_client.records import Acknowledged, BatchPublisher, Record
 
 _MOST_DOUBLINGS: Final = 30
 _FULL_S: Final = 1.0
 """Longest wait for room in the publisher's buffer."""
+_TOGETHER: Final = 250
+"""Rows that are handed over between two looks at the lease."""
 ENDED: Final = "every attempt ended with the process that made it"
+_NO_ANSWER: Final = "Kafka did not answer before the lease ended"
+
+
+class BatchEnds:
+    """The ends of one batch's records. The publisher's polling thread writes them; one thread waits."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, Acknowledged | SendFailed] = {}
+        self._count = -1  # records that were handed over; the publishing thread sets it once
+        self._all = threading.Event()
+
+    def note(self, number: int, end: Acknowledged | SendFailed) -> None:
+        """Notes the end of one record."""
+        self._ends[number] = end
+        if len(self._ends) == self._count:
+            self._all.set()
+
+    def expect(self, count: int) -> None:
+        """Says how many records were handed over."""
+        self._count = count
+        if len(self._ends) == count:
+            self._all.set()
+
+    def wait(self, timeout_s: float) -> Mapping[int, Acknowledged | SendFailed]:
+        """Returns the ends by the records' numbers, after `timeout_s` seconds those that there are."""
+        self._all.wait(timeout_s)
+        return self._ends.copy()
 
 
 class StartedBatch(NamedTuple):
     """A claimed batch in the hands of Kafka's client."""
 
     token: int
-    open: Sequence[tuple[ClaimedRow, Future[Acknowledged]]]
+    open: Sequence[ClaimedRow]
+    ends: BatchEnds
+    """Ends of the open rows, by their place among them."""
     unsent: Sequence[ClaimedRow]
     """Rows that were not handed over: no room, or the lease had ended."""
     spent: Sequence[ClaimedRow]
@@ -42,29 +72,32 @@ class EndedBatch(NamedTuple):
 
     token: int
     sent: Sequence[ClaimedRow]
+    places: Sequence[Acknowledged]
+    """Of the rows that were sent, in their order."""
     failed: Sequence[FailedRow]
 
 
 def publish_batch(
     batch: ClaimedBatch,
-    publisher: RecordPublisher,
+    publisher: BatchPublisher,
     until: float,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> StartedBatch:
     """Hands the rows to Kafka's client in the order of their ids. None is handed over after `until`, the
     end of the lease less a margin: a process may have slept."""
     spent = [row for row in batch.rows if row.attempt > row.max_attempts]
-    ready = [row for row in batch.rows if row.attempt <= row.max_attempts]
-    started: list[tuple[ClaimedRow, Future[Acknowledged]]] = []
-    for row in ready:
-        left = until - monotonic()
-        if left <= 0:
+    ready = [row for row in batch.rows if row.attempt <= row.max_attempts] if spent else batch.rows
+    ends = BatchEnds()
+    started = 0
+    while started < len(ready) and (left := until - monotonic()) > 0:
+        records = [_record(row) for row in ready[started : started + _TOGETHER]]
+        noted = _Offset(ends, started).note if started else ends.note
+        taken = publisher.publish_batch(records, noted, min(left, _FULL_S))
+        started += taken
+        if taken < len(records):
             break
-        try:
-            started.append((row, publisher.publish(_record(row), min(left, _FULL_S))))
-        except (BufferFull, ClientClosed):
-            break
-    return StartedBatch(batch.token, started, ready[len(started) :], spent)
+    ends.expect(started)
+    return StartedBatch(batch.token, ready[:started], ends, ready[started:], spent)
 
 
 def await_batch(
@@ -74,22 +107,31 @@ def await_batch(
     chance: Callable[[], float] = random.random,
 ) -> EndedBatch:
     """Waits for the acknowledgements, at most until `until`. A record without one is in doubt."""
-    sent: list[ClaimedRow] = []
     failed = [FailedRow(row, ENDED, True, None) for row in started.spent]
-    for row, future in started.open:
-        try:
-            future.result(max(0.0, until - monotonic()))
-        except NoAnswer:
-            failed.append(
-                failed_row(row, "Kafka did not answer before the lease ended", True, chance)
-            )
-        except SendFailed as exc:
-            in_doubt = isinstance(exc, SendInDoubt)
-            again = failed_row(row, str(exc), in_doubt, chance)
-            failed.append(again if exc.repeatable else again._replace(delay_ms=None))
-        else:
+    ends = started.ends.wait(max(0.0, until - monotonic()))
+    sent: list[ClaimedRow] = []
+    places: list[Acknowledged] = []
+    for number, row in enumerate(started.open):
+        end = ends.get(number)
+        if isinstance(end, Acknowledged):
             sent.append(row)
-    return EndedBatch(started.token, sent, failed)
+            places.append(end)
+        elif end is None:
+            failed.append(failed_row(row, _NO_ANSWER, True, chance))
+        else:
+            again = failed_row(row, str(end), isinstance(end, SendInDoubt), chance)
+            failed.append(again if end.repeatable else again._replace(delay_ms=None))
+    return EndedBatch(started.token, sent, places, failed)
+
+
+class _Offset(NamedTuple):
+    """Ends of a later part of a batch."""
+
+    ends: BatchEnds
+    first: int
+
+    def note(self, number: int, end: Acknowledged | SendFailed) -> None:
+        self.ends.note(self.first + number, end)
 
 
 def failed_row(

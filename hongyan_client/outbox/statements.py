@@ -15,9 +15,9 @@ A due row that must wait is held: it comes up again after 0.5 s, and after twice
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ARRAY, BigInteger, TextClause, bindparam, text
+from sqlalchemy import ARRAY, BigInteger, String, TextClause, bindparam, text
 
 from hongyan_client.outbox.clock import NOW_MS, POSTGRESQL, SQLITE, spelling
 
@@ -42,7 +42,7 @@ _CLAIM_POSTGRES: Final = """
 WITH due AS MATERIALIZED (
     SELECT id, created_day, key_hash, state, held FROM {t}
      WHERE {wanted} ORDER BY next_at, id LIMIT :limit FOR UPDATE SKIP LOCKED),
-judged AS (SELECT due.*, {waits} AS waits FROM due)
+judged AS MATERIALIZED (SELECT due.*, {waits} AS waits FROM due)
 UPDATE {t} AS r
    SET state = CASE WHEN j.waits THEN r.state ELSE 'SENDING' END,
        attempt = CASE WHEN j.waits THEN r.attempt ELSE r.attempt + 1 END,
@@ -55,9 +55,9 @@ UPDATE {t} AS r
  WHERE r.id = j.id AND r.created_day = j.created_day
 RETURNING r.id, r.message_id, r.topic, r.msg_key, r.headers, r.attempt, r.max_attempts,
           r.retry_base_ms, r.retry_cap_ms, CASE WHEN j.waits THEN NULL ELSE r.payload END AS payload,
-          j.waits"""
+          r.key_hash, r.created_day, j.waits"""
 _LOCK: Final = """
-SELECT {columns}, payload, key_hash, state FROM {t} {hint}
+SELECT {columns}, payload, key_hash, NULL AS created_day, state FROM {t} {hint}
  WHERE {wanted} ORDER BY next_at, id LIMIT :limit {lock}"""
 _WAITING: Final = "SELECT s.id FROM {t} s WHERE s.id {in_ids} AND {waits}"
 _TAKE: Final = """
@@ -69,10 +69,13 @@ _HOLD: Final = """
 UPDATE {t} SET next_at = {now} + ({hold} << held),
        held = CASE WHEN held < {max} THEN held + 1 ELSE {max} END
  WHERE id {in_ids}"""
+_IN_DAYS: Final = " AND created_day BETWEEN :first_day AND :last_day"
 _MARK_SENT: Final = """
 UPDATE {t} SET state = 'SENT', next_at = NULL, lease_owner = NULL, lease_token = NULL, last_error = NULL,
        done_at = {now}
- WHERE id {in_ids} AND lease_token = :token AND state = 'SENDING'"""
+ WHERE id {in_ids} AND lease_token = :token AND state = 'SENDING'{in_days}"""
+_DROP_SENT: Final = """
+DELETE FROM {t} WHERE id {in_ids} AND lease_token = :token AND state = 'SENDING'{in_days}"""
 _MARK_RETRY: Final = """
 UPDATE {t} SET state = 'PENDING', next_at = {now} + :delay_ms, lease_owner = NULL, lease_token = NULL,
        last_error = :error, maybe_sent = CASE WHEN :in_doubt = 1 THEN 1 ELSE maybe_sent END
@@ -88,10 +91,10 @@ UPDATE {t} SET state = 'PENDING', next_at = {now}, attempt = attempt - 1, lease_
 _ALERT: Final = """
 INSERT INTO {t}_alerts (row_id, message_id, topic, text, raised_at)
 VALUES (:id, :message_id, :topic, :text, {now})"""
+_KEYS: Final = "SELECT key_hash FROM {t} WHERE id {in_ids} AND key_hash IS NOT NULL"
 _FOLLOWERS: Final = """
 SELECT min(f.id) FROM {t} f
- WHERE f.state = 'PENDING' AND f.held > 0
-   AND f.key_hash IN (SELECT key_hash FROM {t} WHERE id {in_ids} AND key_hash IS NOT NULL)
+ WHERE f.state = 'PENDING' AND f.held > 0 AND f.key_hash {in_keys}
  GROUP BY f.key_hash"""
 _WAKE: Final = """
 UPDATE {t} SET next_at = {now}, held = 0 WHERE id {in_ids} AND state = 'PENDING' AND held > 0"""
@@ -108,10 +111,14 @@ class OutboxStatements(NamedTuple):
     take: TextClause
     hold: TextClause
     mark_sent: TextClause
+    """On PostgreSQL it names the rows' first and last day, so that it looks into their partitions alone."""
+    drop_sent: TextClause
+    """In place of `mark_sent`, where ended rows are not kept."""
     mark_retry: TextClause
     mark_parked: TextClause
     give_back: TextClause
     alert: TextClause
+    keys: TextClause
     followers: TextClause
     wake: TextClause
 
@@ -134,10 +141,12 @@ def statements_for(table: str, dialect: str) -> OutboxStatements:
         made(_TAKE),
         made(_HOLD),
         made(_MARK_SENT),
+        made(_DROP_SENT),
         made(_MARK_RETRY),
         made(_MARK_PARKED),
         made(_GIVE_BACK),
         made(_ALERT),
+        made(_KEYS),
         made(_FOLLOWERS),
         made(_WAKE),
     )
@@ -152,6 +161,8 @@ def _parts(table: str, kind: str) -> dict[str, object]:
         "columns": _COLUMNS,
         "waits": _WAITS.format(s=scanned, t=table, now=now),
         "in_ids": "= ANY(:ids)" if kind == POSTGRESQL else "IN :ids",
+        "in_keys": "= ANY(:keys)" if kind == POSTGRESQL else "IN :keys",
+        "in_days": _IN_DAYS if kind == POSTGRESQL else "",
         "lock": "" if kind == SQLITE else "FOR UPDATE SKIP LOCKED",
         "hint": f"FORCE INDEX ({table}_due)" if kind == "mysql" else "",
         "hold": HOLD_MS,
@@ -161,9 +172,11 @@ def _parts(table: str, kind: str) -> dict[str, object]:
 
 def _bound(sql: str, kind: str) -> TextClause:
     """Returns the statement; on PostgreSQL its ids are one array, so that it is the same text for all."""
+    types: dict[str, Any] = {"ids": BigInteger, "keys": String}
     clause = text(sql)
-    if ":ids" not in sql:
-        return clause
-    if kind == POSTGRESQL:
-        return clause.bindparams(bindparam("ids", type_=ARRAY(BigInteger)))
-    return clause.bindparams(bindparam("ids", expanding=True))
+    for name in (one for one in types if f":{one}" in sql):
+        if kind == POSTGRESQL:
+            clause = clause.bindparams(bindparam(name, type_=ARRAY(types[name])))
+        else:
+            clause = clause.bindparams(bindparam(name, expanding=True))
+    return clause

@@ -7,13 +7,14 @@ of a token that is no longer the row's writes nothing.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
+from datetime import date
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row, text
 
-from hongyan_client.outbox.clock import POSTGRESQL
+from hongyan_client.outbox.clock import POSTGRESQL, SQLITE
 from hongyan_client.outbox.engine import RELAY_WAITS
 from hongyan_client.outbox.errors import outbox_errors
 from hongyan_client.outbox.statements import statements_for
@@ -48,6 +49,10 @@ class ClaimedRow(NamedTuple):
     retry_base_ms: int
     retry_cap_ms: int
     payload: str
+    key_hash: str | None = None
+    """Name of topic and ordering key; None: no order."""
+    created_day: date | None = None
+    """The partition's day, on PostgreSQL."""
 
 
 class ClaimedBatch(NamedTuple):
@@ -79,12 +84,16 @@ class OutboxStore:
         name: str = DEFAULT_NAME,
         *,
         statement_s: float = RELAY_WAITS.statement_s,
+        keep_sent: bool = True,
     ) -> None:
-        """`statement_s`: longest time of a statement on PostgreSQL."""
+        """`statement_s`: longest time of a statement on PostgreSQL. `keep_sent`: acknowledged rows stay as
+        SENT; else their mark deletes them."""
         self.engine = engine
         self.name = name
         self.is_postgres = engine.dialect.name == POSTGRESQL
+        self.is_sqlite = engine.dialect.name == SQLITE
         self._sql = statements_for(name, engine.dialect.name)
+        self._end_sent = self._sql.mark_sent if keep_sent else self._sql.drop_sent
         self._limits = {"statement_ms": str(round(statement_s * 1_000))}
 
     def claim_due(self, owner: str, lease_ms: int, limit: int) -> ClaimedBatch:
@@ -130,7 +139,8 @@ class OutboxStore:
             else:
                 found = connection.execute(statement, asked).all()
                 taken = self._take(connection, found, lease)
-        rows = sorted((_claimed(row, not self.is_postgres) for row in taken), key=_by_id)
+        claimed = _claimed if self.is_postgres else _claimed_before_update
+        rows = sorted(map(claimed, taken), key=_by_id)
         return ClaimedBatch(token, rows, len(found))
 
     def _take(
@@ -151,15 +161,26 @@ class OutboxStore:
     def _mark_sent(self, connection: Connection, token: int, sent: Sequence[ClaimedRow]) -> int:
         if not sent:
             return 0
-        ids = [row.id for row in sent]
-        written = connection.execute(self._sql.mark_sent, {"ids": ids, "token": token}).rowcount
-        self.wake_followers(connection, ids)
+        asked: dict[str, Any] = {"ids": [row.id for row in sent], "token": token}
+        if self.is_postgres:
+            days = {row.created_day for row in sent if row.created_day is not None}
+            asked |= {"first_day": min(days), "last_day": max(days)}
+        written = connection.execute(self._end_sent, asked).rowcount
+        self._wake_behind(connection, {row.key_hash for row in sent if row.key_hash is not None})
         return written
 
     def wake_followers(self, connection: Connection, ids: Sequence[int]) -> None:
         """Makes the next held row of each of these rows' keys due, in the transaction that ends them."""
-        next_ids = list(connection.execute(self._sql.followers, {"ids": ids}).scalars())
-        if next_ids:
+        self._wake_behind(
+            connection, set(connection.execute(self._sql.keys, {"ids": ids}).scalars())
+        )
+
+    def _wake_behind(self, connection: Connection, keys: Set[str]) -> None:
+        """Makes the next held row of each key due."""
+        if not keys:
+            return
+        followers = connection.execute(self._sql.followers, {"keys": sorted(keys)})
+        if next_ids := list(followers.scalars()):
             connection.execute(self._sql.wake, {"ids": next_ids})
 
     def _mark_failed(self, connection: Connection, token: int, failed: FailedRow) -> int:
@@ -186,10 +207,17 @@ class OutboxStore:
         return written
 
 
-def _claimed(row: Row[Any], before_update: bool) -> ClaimedRow:
-    """Returns the row as claimed; steps read it before their update counted the attempt."""
-    claimed = ClaimedRow(*row[: len(ClaimedRow._fields)])
-    return claimed._replace(attempt=claimed.attempt + 1) if before_update else claimed
+_FIELDS: Final = len(ClaimedRow._fields)
+
+
+def _claimed(row: Row[Any]) -> ClaimedRow:
+    return ClaimedRow._make(row[:_FIELDS])
+
+
+def _claimed_before_update(row: Row[Any]) -> ClaimedRow:
+    """Returns the row as claimed; it was read before the update that counted the attempt."""
+    claimed = _claimed(row)
+    return claimed._replace(attempt=claimed.attempt + 1)
 
 
 def _by_id(row: ClaimedRow) -> int:

@@ -65,6 +65,30 @@ class AccountSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
         return not (self.breaker or self.shut_s or self.paused or self.login_refused)
 
 
+class BacklogSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Work that waits in a process without lanes, or in the database that it empties."""
+
+    waiting: int = 0
+    """Records without an acknowledgement, runs, messages or rows; docs/operations.md says which."""
+    oldest_s: float = 0.0
+    """Age of the oldest, seconds; 0 where none waits or none is measured."""
+    parked: int = 0
+    """Waiting for a person."""
+
+
+class ReceiptSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Receipts of one account in one receipts process, since its start."""
+
+    taken: int = 0
+    """Receipts stored."""
+    last_s: int | None = None
+    """Seconds since it stored one; None: none yet."""
+    lag_s: float | None = None
+    """Longest time from event to storage in the last batch, seconds; None: its provider names no times."""
+    asked_s: int | None = None
+    """Seconds since the provider answered a question for receipts; None: it never did."""
+
+
 class ProcessSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """One process. Its version is a column of its own."""
 
@@ -74,6 +98,12 @@ class ProcessSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     left_out: int = 0
     """Lanes that found no place."""
     accounts: dict[str, AccountSnapshot] = {}
+    backlog: BacklogSnapshot | None = None
+    """None: it serves lanes, or could not measure."""
+    templates: int | None = None
+    """Number of the templates' version that it follows; 0: the file's; None: it follows none."""
+    receipts: dict[str, ReceiptSnapshot] = {}
+    """By account, of a receipts process."""
 
 
 def encoded(snapshot: ProcessSnapshot) -> str:
@@ -84,13 +114,20 @@ def encoded(snapshot: ProcessSnapshot) -> str:
     accounts = dict(of_all[:MOST_ACCOUNTS])
     if len(msgspec.json.encode(accounts)) > MOST_CHARACTERS // 2:  # long names
         accounts = {}
+    whole = msgspec.structs.replace(snapshot, accounts=accounts, receipts=_some(snapshot.receipts))
     for kept in range(len(lanes), -1, -1):
         left_out = len(lanes) - kept
-        some = ProcessSnapshot(snapshot.policy, dict(lanes[:kept]), left_out, accounts)
+        some = msgspec.structs.replace(whole, lanes=dict(lanes[:kept]), left_out=left_out)
         text = msgspec.json.encode(some).decode()
         if len(text) <= MOST_CHARACTERS:
             return text
     return ""
+
+
+def _some(receipts: dict[str, ReceiptSnapshot]) -> dict[str, ReceiptSnapshot]:
+    """Returns the accounts that find a place in a half of the text."""
+    kept = dict(sorted(receipts.items())[:MOST_ACCOUNTS])
+    return kept if len(msgspec.json.encode(kept)) <= MOST_CHARACTERS // 2 else {}
 
 
 def decoded(text: str) -> ProcessSnapshot | None:

@@ -24,7 +24,7 @@ from idempotency.resend_jobs.contract import (
     ResendJob,
     ResendMode,
 )
-from idempotency.resend_jobs.rows import add_counts, advance, digest_of
+from idempotency.resend_jobs.rows import JOBS, add_counts, digest_of
 from idempotency.transactions import LedgerPart
 from message.states import State
 
@@ -121,7 +121,7 @@ class JobFreezing(LedgerPart):
             return self._ended(connection, job, now)
         state, lane = State(pairs[place.pair][0]), pairs[place.pair][1]
         if state in _BOUNDS:
-            job = advance(connection, job, now, place=FreezePlace(pair=place.pair + 1))
+            job = JOBS.advance(connection, job, now, place=FreezePlace(pair=place.pair + 1))
             return self._add(connection, job, now, self._open_rows(state, job), _open(job, lane))
         window = _WINDOW.format(ended=_ENDED if state in ENDED else "")
         asked = {"state": state.value, "lane": lane, "until": _until(job), "after": place.after}
@@ -133,7 +133,7 @@ class JobFreezing(LedgerPart):
         if end is not None:
             to_at, to_key = end.updated_at, end.delivery_key
             after = FreezePlace(pair=place.pair, at=to_at, after=to_key)
-        job = advance(connection, job, now, place=after)
+        job = JOBS.advance(connection, job, now, place=after)
         del asked["until"]
         rows = _PAGE_ROWS.format(window=window, more=_more(job))
         return self._add(connection, job, now, rows, asked | {"to_at": to_at, "to_key": to_key})
@@ -151,7 +151,7 @@ class JobFreezing(LedgerPart):
         if not found:
             connection.execute(_DROP_NAMES, {"job": job.id})
             return self._ended(connection, job, now)
-        job = advance(connection, job, now, place=FreezePlace(number=found[-1].number))
+        job = JOBS.advance(connection, job, now, place=FreezePlace(number=found[-1].number))
         left = [row.name for row in found]
         lanes = {"of_lanes": [*job.wanted.lanes]} if job.wanted.lanes else {}
         within = _WITHIN if lanes else ""
@@ -175,7 +175,7 @@ class JobFreezing(LedgerPart):
             added += connection.execute(_ADD_UNKNOWN, values).rowcount
         counts: Counter[Any] = Counter({("", "", ItemFate.INELIGIBLE, UNKNOWN_NAME): added})
         add_counts(connection, job.id, counts)
-        return advance(connection, job, now, items=job.items + added) if added else job
+        return JOBS.advance(connection, job, now, items=job.items + added) if added else job
 
     # ---- both --------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class JobFreezing(LedgerPart):
         added = connection.execute(statement, asked).all()
         add_counts(connection, job.id, Counter((r.lane, r.account, r.fate, r.why) for r in added))
         able = [(r.delivery_key, r.row_version) for r in added if r.fate == ItemFate.PENDING]
-        return advance(
+        return JOBS.advance(
             connection,
             job,
             now,
@@ -201,7 +201,7 @@ class JobFreezing(LedgerPart):
 
     def _ended(self, connection: Connection, job: ResendJob, now: int) -> ResendJob:
         until = now + int(job.limits.preview_s * _MS)
-        return advance(
+        return JOBS.advance(
             connection,
             job,
             now,

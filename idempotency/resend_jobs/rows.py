@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, Final
 
-import msgspec
 from sqlalchemy import Connection, text
 
 from idempotency.resend_jobs.contract import (
@@ -23,6 +22,7 @@ from idempotency.resend_jobs.contract import (
     ResendMode,
     can_move,
 )
+from idempotency.versioned_rows import RowKind, fields_of
 
 COLUMNS: Final = ", ".join(ResendJob.__struct_fields__)
 _JSON: Final = {
@@ -41,43 +41,17 @@ _DIGEST_BYTES: Final = 16
 _DIGEST_MODULUS: Final = 1 << (8 * _DIGEST_BYTES)
 
 
+JOBS: Final = RowKind("resend_jobs", "job", can_move, JobOvertaken)
+
+
 def job_of(row: Any) -> ResendJob:
     """Returns the job of a row with COLUMNS."""
-    fields = row._asdict()
-    for name, kind in _JSON.items():
-        fields[name] = msgspec.json.decode(fields[name] or "{}", type=kind)
+    fields = fields_of(row, _JSON)
     fields["mode"], fields["state"] = ResendMode(fields["mode"]), JobState(fields["state"])
     paused = fields["paused_from"]
     fields["paused_from"] = JobState(paused) if paused else None
     fields["cancelled"] = bool(fields["cancelled"])
     return ResendJob(**fields)
-
-
-def column_value(value: Any) -> Any:
-    """Returns a field's value as its column has it."""
-    if isinstance(value, msgspec.Struct):
-        return msgspec.json.encode(value).decode()
-    if isinstance(value, bool):
-        return int(value)
-    return str(value) if isinstance(value, JobState | ResendMode) else value
-
-
-def advance(connection: Connection, job: ResendJob, now: int, **changes: Any) -> ResendJob:
-    """Writes the changes, if the row still has the job's version. Returns the job after them. Raises
-    JobOvertaken, and ValueError for a move that `JOB_MOVES` does not have."""
-    target = changes.get("state", job.state)
-    if target is not job.state:
-        if not can_move(job.state, target):
-            raise ValueError(f"a job does not go from {job.state} to {target}")
-        changes["since"] = now
-    changes["version"] = job.version + 1
-    spelt = ", ".join(f"{name} = :{name}" for name in changes)
-    statement = f"UPDATE resend_jobs SET {spelt} WHERE id = :its_id AND version = :its_version"  # noqa: S608
-    values = {name: column_value(value) for name, value in changes.items()}
-    values |= {"its_id": job.id, "its_version": job.version}
-    if not connection.execute(text(statement), values).rowcount:
-        raise JobOvertaken(f"job {job.id} was changed meanwhile: look at it again")
-    return msgspec.structs.replace(job, **changes)
 
 
 def add_counts(connection: Connection, job_id: str, counts: Counter[Any]) -> None:

@@ -17,7 +17,7 @@ from idempotency.resend_jobs.contract import (
     ResendJob,
     ResendMode,
 )
-from idempotency.resend_jobs.rows import COLUMNS, advance, column_value, job_of
+from idempotency.resend_jobs.rows import COLUMNS, JOBS, job_of
 from idempotency.transactions import LedgerPart
 
 _NAMES_PAGE: Final = 1_000
@@ -76,10 +76,7 @@ class ResendJobStore(LedgerPart):
             if found is not None:
                 return job_of(found)
             job = _new(new, now)
-            fields = {name: column_value(getattr(job, name)) for name in job.__struct_fields__}
-            places = ", ".join(f":{name}" for name in fields)
-            insert = f"INSERT INTO resend_jobs ({COLUMNS}) VALUES ({places})"  # noqa: S608 - ours
-            connection.execute(text(insert), fields)
+            JOBS.insert(connection, job)
             for start in range(0, len(new.names), _NAMES_PAGE):
                 page = new.names[start : start + _NAMES_PAGE]
                 rows = [
@@ -111,7 +108,7 @@ class ResendJobStore(LedgerPart):
         """Writes changes under the job's version. Returns the job after them. Raises ValueError for a move
         that `JOB_MOVES` does not have."""
         with self._begin() as (connection, now):
-            moved = advance(connection, job, now, **changes)
+            moved = JOBS.advance(connection, job, now, **changes)
             also(connection, moved)
             return moved
 

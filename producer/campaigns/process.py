@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -24,11 +24,10 @@ from backends.logs import identified
 from backends.metrics.families import CAMPAIGNS
 from backends.metrics.process_info import show_process
 from backends.settings import Settings
+from channels.transports import TransportRouter
 from hongyan_client.publisher import Publisher
-from hongyan_client.records import Acknowledged
 from idempotency.ledger import LedgerUnavailable
 from idempotency.sql_ledger import SqlLedger, open_ledger
-from message.envelope import Notification
 from message.structs import describe_structs
 from policy.templates.active import templates_in_force
 from policy.templates.templates import Templates
@@ -41,8 +40,11 @@ from producer.campaigns.runner import CampaignRunner, RunnerParts
 from producer.campaigns.store import campaigns_of
 from producer.campaigns.telemetry import CampaignTelemetry
 from sending.accepted_trace import AcceptedTrace
+from sending.alerts.factory import open_desk, open_watchman
+from sending.alerts.notifier import AlertNotifier
 from sending.runtime.exit_codes import EXIT_DONE, EXIT_FAILED
 from sending.runtime.health import Health, HealthServer
+from sending.runtime.heartbeat import ProcessHeartbeat
 from sending.runtime.threads import ThreadGroup
 from tracing import open_recorder
 from tracing.masks import hasher
@@ -57,28 +59,6 @@ _NS_PER_MS: Final = 1_000_000
 _KEY: Final = "campaigns.health_address"
 MakeRowChecks = Callable[[Templates], RowChecks]
 """Returns the checks of `hongyan send` with these templates."""
-
-
-class AcknowledgedMessage(NamedTuple):
-    """An acknowledgement in the form of a delivery report, as `AcceptedTrace` reads it."""
-
-    place: Acknowledged
-
-    def topic(self) -> str:
-        """Returns the topic."""
-        return self.place.topic
-
-    def partition(self) -> int:
-        """Returns the partition."""
-        return self.place.partition
-
-    def offset(self) -> int:
-        """Returns the offset."""
-        return self.place.offset
-
-    def timestamp(self) -> tuple[int, int]:
-        """Returns 1 (CreateTime) and epoch milliseconds."""
-        return 1, self.place.timestamp_ms
 
 
 def campaigns_name(settings: Settings) -> str:
@@ -104,6 +84,10 @@ def run_campaigns(settings: Settings, stop: threading.Event, make_checks: MakeRo
         server = HealthServer(terms.health_address, _health(runner, threads), registry, _KEY)
         server.start()
         stack.callback(server.stop)
+        heartbeat = ProcessHeartbeat(ledger, CAMPAIGNS, name, stop, runner.backlog)
+        heartbeat.start()
+        stack.callback(heartbeat.close)
+        _watch(settings, ledger, registry, name, stack)
         log.info("campaigns_started", health=server.address)
         return _run(runner, threads, stop)
 
@@ -117,6 +101,18 @@ def _open_ledger(settings: Settings, stop: threading.Event) -> SqlLedger | None:
             log.warning("database_away", cause=str(exc), what="tried again")
             stop.wait(_RETRY_S)
     return None
+
+
+def _watch(
+    settings: Settings, ledger: SqlLedger, registry: CollectorRegistry, name: str, stack: ExitStack
+) -> None:
+    """Starts the monitor of alerts."""
+    wires = TransportRouter()
+    stack.callback(wires.close)
+    desk = open_desk(AlertNotifier, settings, registry, ledger, wires, name)
+    monitor = open_watchman(settings, registry, ledger, desk, time.monotonic)
+    monitor.start()
+    stack.callback(monitor.stop)
 
 
 def _runner(
@@ -134,9 +130,6 @@ def _runner(
     show_drops(recorder, registry)
     accepted = AcceptedTrace(recorder, "campaign", hasher(settings.outcomes.hash_key))
 
-    def on_accepted(notification: Notification, place: Acknowledged) -> None:
-        accepted.sent(notification, AcknowledgedMessage(place))
-
     kafka = settings.kafka
     publisher = Publisher(kafka.bootstrap, client_id="hongyan-campaigns", properties=kafka.client)
     stack.callback(publisher.close, _CLOSE_S)
@@ -146,9 +139,10 @@ def _runner(
         runs=runs_of(ledger),
         duties=ledger.duties(),
         publisher=publisher,
-        accepted=on_accepted,
+        accepted=accepted.acknowledged,
         opening=RunOpening(kafka, partial(_checks, settings, versions, make_checks)),
         telemetry=CampaignTelemetry(registry, lambda: time.time_ns() // _NS_PER_MS),
+        sample_ratio=settings.telemetry.sample_ratio,
     )
     return CampaignRunner(
         parts,

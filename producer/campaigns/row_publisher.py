@@ -43,10 +43,12 @@ class SentRow(NamedTuple):
     row: PendingRow
     notification: Notification
     record: Record
+    traceparent: str
+    """The record's W3C trace context."""
 
 
-OnRowAccepted = Callable[[Notification, Acknowledged], None]
-"""Gets an acknowledged notification and its place."""
+OnRowAccepted = Callable[[Notification, Acknowledged, str], None]
+"""Gets an acknowledged notification, its place and its trace context."""
 
 
 class RowPublisher:
@@ -112,7 +114,7 @@ class RowPublisher:
             place = ended.result()
             sent.row.record = place.partition, place.offset
             sent.row.end = RowEnd.SENT
-            self._accepted(sent.notification, place)
+            self._accepted(sent.notification, place, sent.traceparent)
             return
         if isinstance(error, SendFailed) and not error.repeatable:
             self._refused = f"Kafka takes none of its rows: {error}"

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from hongyan_client.records import Record
+from hongyan_client.traceparent import HEADER
 from idempotency.ledger import LedgerError
 from message.envelope import EnvelopeError
 from producer.campaigns.checkpoint import Checkpoint, PendingRow, RowEnd
@@ -42,6 +43,7 @@ from producer.campaigns.run_lease import RunLease
 from producer.campaigns.run_store import CampaignRuns, RunProgress
 from producer.campaigns.sending_pace import SendingPace, is_open
 from producer.campaigns.store import CampaignStore
+from tracing.sinks.span_ids import traceparent_of
 
 log = structlog.get_logger(__name__)
 WINDOW: Final = 2_000
@@ -80,6 +82,8 @@ class RunSurroundings(NamedTuple):
     stopping: Callable[[], bool]
     now_ms: Callable[[], int]
     monotonic: Callable[[], float]
+    sample_ratio: float = 1.0
+    """Share of the rows whose traces are sampled."""
 
 
 class RunInput(NamedTuple):
@@ -172,10 +176,11 @@ class RunSender:
             pending.end = RowEnd.SENT
         else:
             notification = made.notification
-            headers = ((_ID, notification.id.encode()),)
+            context = traceparent_of(notification.id, self._around.sample_ratio)
+            headers = ((_ID, notification.id.encode()), (HEADER, context.encode()))
             key = notification.kafka_key.encode()
             record = Record(self._in.topic, key, made.value, headers)
-            self._records.publish(SentRow(pending, notification, record))
+            self._records.publish(SentRow(pending, notification, record, context))
 
     def _refuse(self, row: PendingRow, line: int, code: str, detail: str) -> None:
         row.end = RowEnd.BAD

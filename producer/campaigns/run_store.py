@@ -26,7 +26,7 @@ from producer.campaigns.contract import (
     RunState,
     run_id_of,
 )
-from producer.campaigns.store import advance
+from producer.campaigns.store import CAMPAIGNS
 
 COLUMNS: Final = ", ".join(CampaignRun.__struct_fields__)
 _BY_ID: Final = text(f"SELECT {COLUMNS} FROM campaign_runs WHERE id = :id")  # noqa: S608 - ours
@@ -86,7 +86,9 @@ class CampaignRuns(LedgerPart):
             asked = {"id": run_id, "campaign": campaign.id, "due": due_at, "now": now}
             connection.execute(_INSERT, asked)
             changes = {"run_id": run_id, "next_at": None, "note": None, "noted_by": None}
-            return advance(connection, campaign, now, state=CampaignState.RUNNING, **changes)
+            return CAMPAIGNS.advance(
+                connection, campaign, now, state=CampaignState.RUNNING, **changes
+            )
 
     def take_over(self, run: CampaignRun) -> CampaignRun:
         """Refuses the checkpoints of all others from now on. Returns the run with its new version."""
@@ -121,7 +123,7 @@ class CampaignRuns(LedgerPart):
             end_run(connection, campaign, RunState.DONE, now)
             ended = now if state is CampaignState.DONE else None
             changes = {"state": state, "next_at": next_at, "ended_at": ended}
-            return advance(connection, campaign, now, **changes)
+            return CAMPAIGNS.advance(connection, campaign, now, **changes)
 
     def judge_anew(self, run: CampaignRun) -> None:
         """Has the rows so far judged no more."""

@@ -15,6 +15,7 @@ import structlog
 from backends.kafka.clients import KafkaTrouble
 from backends.sql.errors import SqlError
 from hongyan_client.errors import ClientClosed
+from idempotency.fleet.snapshots import BacklogSnapshot
 from idempotency.ledger import LedgerError
 from policy.templates.loading import TemplateFileError
 from producer.campaigns.contract import (
@@ -56,6 +57,8 @@ class RunnerParts(NamedTuple):
     accepted: OnRowAccepted
     opening: RunOpening
     telemetry: CampaignTelemetry
+    sample_ratio: float = 1.0
+    """`telemetry.sample_ratio`."""
 
 
 class CampaignRunner:
@@ -99,7 +102,8 @@ class CampaignRunner:
         self.last_look = self._monotonic()
         self._threads = {name: one for name, one in self._threads.items() if one.is_alive()}
         found = self._parts.store.open()
-        self._parts.telemetry.seen(found, len(self._threads))
+        paused = self._parts.store.paused_by(BY_ITSELF)
+        self._parts.telemetry.seen(found, len(self._threads), paused)
         for campaign in found:
             if self._stop.is_set():
                 return
@@ -109,6 +113,10 @@ class CampaignRunner:
                 continue
             if now_running is not None and len(self._threads) < MOST_RUNS:
                 self._start(now_running)
+
+    def backlog(self) -> BacklogSnapshot:
+        """See `CampaignTelemetry.backlog`."""
+        return self._parts.telemetry.backlog()
 
     def join(self) -> None:
         """Waits for the runs under way; they end soon after `stop`."""
@@ -188,6 +196,7 @@ class CampaignRunner:
             stopping=self._stop.is_set,
             now_ms=parts.store.now_ms,
             monotonic=self._monotonic,
+            sample_ratio=parts.sample_ratio,
         )
         with parts.opening.opened(campaign, around) as sender:
             end = sender.run()

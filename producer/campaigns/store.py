@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from idempotency.sql_ledger import SqlLedger
 from idempotency.transactions import LedgerPart
+from idempotency.versioned_rows import RowKind, fields_of
 from producer.campaigns.contract import (
     Campaign,
     CampaignLimits,
@@ -28,10 +29,13 @@ _JSON: Final = {
     "schedule": CampaignSchedule,
     "limits": CampaignLimits,
 }
+CAMPAIGNS: Final = RowKind("campaigns", "campaign", can_move, CampaignOvertaken)
 _BY_ID: Final = text(f"SELECT {COLUMNS} FROM campaigns WHERE id = :id")  # noqa: S608 - ours
 _OPEN: Final = text(f"""
 SELECT {COLUMNS} FROM campaigns WHERE state IN ('SCHEDULED', 'RUNNING')
  ORDER BY created_at, id LIMIT :limit""")  # noqa: S608 - ours
+_PAUSED_BY: Final = text("""
+SELECT id FROM campaigns WHERE state = 'PAUSED' AND noted_by = :by ORDER BY since, id LIMIT :limit""")
 _NEWEST: Final = text(f"""
 SELECT {COLUMNS} FROM campaigns WHERE (created_at, id) < (:before, :before_id)
  ORDER BY created_at DESC, id DESC LIMIT :limit""")  # noqa: S608 - ours
@@ -55,10 +59,7 @@ class CampaignStore(LedgerPart):
             if found is not None:
                 return campaign_of(found)
             new = msgspec.structs.replace(new, created_at=now, since=now)
-            fields = {name: _value(getattr(new, name)) for name in new.__struct_fields__}
-            places = ", ".join(f":{name}" for name in fields)
-            insert = f"INSERT INTO campaigns ({COLUMNS}) VALUES ({places})"  # noqa: S608 - ours
-            connection.execute(text(insert), fields)
+            CAMPAIGNS.insert(connection, new)
             also(connection, new)
         return new
 
@@ -73,6 +74,12 @@ class CampaignStore(LedgerPart):
         with self._begin() as (connection, _now):
             return [campaign_of(row) for row in connection.execute(_OPEN, {"limit": MOST_OPEN})]
 
+    def paused_by(self, name: str) -> list[str]:
+        """Returns the ids of paused campaigns whose note is of that name, the oldest first."""
+        asked = {"by": name, "limit": MOST_OPEN}
+        with self._begin() as (connection, _now):
+            return list(connection.execute(_PAUSED_BY, asked).scalars())
+
     def newest(self, limit: int, before: tuple[int, str] = (_LATEST, "")) -> list[Campaign]:
         """Returns campaigns, the newest first; `before` is (created_at, id) of the last one of a page."""
         asked = {"limit": limit, "before": before[0], "before_id": before[1]}
@@ -85,7 +92,7 @@ class CampaignStore(LedgerPart):
         """Writes changes under the campaign's version. Returns the campaign after them. Raises ValueError
         for a move that `CAMPAIGN_MOVES` does not have."""
         with self._begin() as (connection, now):
-            moved = advance(connection, campaign, now, **changes)
+            moved = CAMPAIGNS.advance(connection, campaign, now, **changes)
             also(connection, moved)
             return moved
 
@@ -97,33 +104,8 @@ def campaigns_of(ledger: SqlLedger) -> CampaignStore:
 
 def campaign_of(row: Any) -> Campaign:
     """Returns the campaign of a row with COLUMNS."""
-    fields = row._asdict()
-    for name, kind in _JSON.items():
-        fields[name] = msgspec.json.decode(fields[name], type=kind)
+    fields = fields_of(row, _JSON)
     fields["state"] = CampaignState(fields["state"])
     paused = fields["paused_from"]
     fields["paused_from"] = CampaignState(paused) if paused else None
     return Campaign(**fields)
-
-
-def advance(connection: Connection, campaign: Campaign, now: int, **changes: Any) -> Campaign:
-    """Writes the changes in a transaction; see `CampaignStore.advance`."""
-    target = changes.get("state", campaign.state)
-    if target is not campaign.state:
-        if not can_move(campaign.state, target):
-            raise ValueError(f"a campaign does not go from {campaign.state} to {target}")
-        changes["since"] = now
-    changes["version"] = campaign.version + 1
-    spelt = ", ".join(f"{name} = :{name}" for name in changes)
-    statement = f"UPDATE campaigns SET {spelt} WHERE id = :its_id AND version = :its_version"  # noqa: S608
-    values = {name: _value(value) for name, value in changes.items()}
-    values |= {"its_id": campaign.id, "its_version": campaign.version}
-    if not connection.execute(text(statement), values).rowcount:
-        raise CampaignOvertaken(f"campaign {campaign.id} was changed meanwhile: look at it again")
-    return msgspec.structs.replace(campaign, **changes)
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, msgspec.Struct):
-        return msgspec.json.encode(value).decode()
-    return str(value) if isinstance(value, CampaignState) else value

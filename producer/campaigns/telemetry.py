@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from backends.metrics import campaigns_families as of_campaigns
 from backends.metrics.instruments import counter_of
 from backends.metrics.readings import Reading, show_readings
+from idempotency.fleet.snapshots import BacklogSnapshot
 from producer.campaigns.checkpoint import RowEnd
 from producer.campaigns.contract import Campaign, CampaignState
 
@@ -29,14 +30,22 @@ class CampaignTelemetry:
         self._open: Counter[CampaignState] = Counter()  # `seen` writes, on the thread of the looks
         self._sending = 0  # written as `_open`
         self._due_at: int | None = None  # written as `_open`
-        families = of_campaigns.OPEN, of_campaigns.SENDING, of_campaigns.LATE
+        self._paused: Sequence[str] = ()  # written as `_open`
+        families = of_campaigns.OPEN, of_campaigns.SENDING, of_campaigns.LATE, of_campaigns.PAUSED
         show_readings(registry, self._readings, *families)
 
-    def seen(self, campaigns: Sequence[Campaign], sending: int) -> None:
-        """Shows the open campaigns, and the number of runs that this process sends."""
+    def seen(self, campaigns: Sequence[Campaign], sending: int, paused: Sequence[str] = ()) -> None:
+        """Shows the open campaigns, the number of runs that this process sends, and the campaigns that
+        paused themselves."""
+        self._paused = paused
         self._open = Counter(one.state for one in campaigns)
         self._sending = sending
         self._due_at = min((one.next_at for one in campaigns if one.next_at), default=None)
+
+    def backlog(self) -> BacklogSnapshot:
+        """Returns the runs under way and the time by which the first due one is late, as of the last look.
+        Any thread may call it."""
+        return BacklogSnapshot(self._open[CampaignState.RUNNING], self._late_ms() / _MS)
 
     def settled(self, end: RowEnd, rows: int) -> None:
         """Counts rows of a checkpoint; safe from any thread."""
@@ -57,6 +66,11 @@ class CampaignTelemetry:
     def _readings(self) -> Iterable[Reading]:
         for state in _SHOWN:
             yield Reading(of_campaigns.OPEN, {"state": state.value}, self._open[state])
+        for campaign in self._paused:
+            yield Reading(of_campaigns.PAUSED, {"campaign": campaign}, 1)
         yield Reading(of_campaigns.SENDING, {}, self._sending)
-        late_ms = 0 if self._due_at is None else max(0, self._now_ms() - self._due_at)
-        yield Reading(of_campaigns.LATE, {}, late_ms / _MS)
+        yield Reading(of_campaigns.LATE, {}, self._late_ms() / _MS)
+
+    def _late_ms(self) -> int:
+        due_at = self._due_at
+        return 0 if due_at is None else max(0, self._now_ms() - due_at)

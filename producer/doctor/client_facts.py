@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backends.kafka.config import GroupProtocol, consumer_config, producer_config
 from backends.settings import KafkaSettings, Settings
 from backends.settings_reader import origin_of
+from hongyan_client.options import ClientOptions
+from hongyan_client.publisher import producer_config as publisher_config
+from lookback.forwarder import forward_properties
+from message.producer_properties import DELIVERY_TIMEOUT_MS
 from message.vocabulary import dead_letter_topic
 from producer.doctor.facts import ClientFacts
 
@@ -34,16 +38,44 @@ _LARGEST_ENVELOPE: Final = (1 << 20) + (64 << 10)
 
 
 def own_producers(settings: Settings, lane_topics: Sequence[str]) -> list[ClientFacts]:
-    """Returns the producers of the workers and of `hongyan send`. Raises SettingsError."""
+    """Returns the producers of workers, of `hongyan send` and campaigns, of the client with its defaults,
+    of gateway, relay and look-back. Raises SettingsError."""
     config = PRODUCER_DEFAULTS | _texts(producer_config(settings.kafka, "", {}))
     sources = _sources(settings)
     dead = dead_letter_topic(settings.kafka.topic_prefix)
-    sized = config | {"message.max.bytes": str(_LARGEST_ENVELOPE)}
-    limit = {"message.max.bytes": "the limit of an envelope, 1 MiB"}
-    return [
-        ClientFacts("worker", config, [dead], sources),
-        ClientFacts("hongyan send", sized, list(lane_topics), sources | limit),
-    ]
+    found = [ClientFacts("worker", config, [dead], sources)]
+    for name, delivery_s, place in _publishers(settings):
+        found.append(_publisher(settings, name, delivery_s, place, lane_topics))
+    if settings.lookback.biz_types:
+        changes = forward_properties(settings.lookback.lease_s)
+        forwarder = PRODUCER_DEFAULTS | _texts(producer_config(settings.kafka, "", changes))
+        places = dict.fromkeys(changes, "lookback.lease_s")
+        limit = {"message.max.bytes": str(_LARGEST_ENVELOPE)}
+        found.append(
+            ClientFacts("hongyan lookback", forwarder | limit, list(lane_topics), sources | places)
+        )
+    return found
+
+
+def _publishers(settings: Settings) -> Iterator[tuple[str, float, str]]:
+    """Yields name and delivery timeout of each process that uses the client's publisher, and the setting
+    that the timeout follows from."""
+    yield "hongyan send", DELIVERY_TIMEOUT_MS / 1_000, "message/producer_properties.py"
+    yield "hongyan-client", ClientOptions().delivery_timeout_s, "ClientOptions.delivery_timeout_s"
+    yield "hongyan gateway", settings.gateway.timeout_s, "gateway.timeout_s"
+    if settings.relay.outbox_url:
+        yield "hongyan relay", settings.relay.lease_s / 2, "relay.lease_s"
+
+
+def _publisher(
+    settings: Settings, name: str, delivery_s: float, place: str, topics: Sequence[str]
+) -> ClientFacts:
+    """Returns a publisher of the client (hongyan_client/publisher.py). Its records are envelopes."""
+    given = publisher_config(settings.kafka.bootstrap, name, settings.kafka.client, delivery_s)
+    config = PRODUCER_DEFAULTS | _texts(given) | {"message.max.bytes": str(_LARGEST_ENVELOPE)}
+    places = dict.fromkeys(("delivery.timeout.ms", "request.timeout.ms"), place)
+    places |= {"message.max.bytes": "the limit of an envelope, 1 MiB"}
+    return ClientFacts(name, config, list(topics), places | _sources(settings))
 
 
 def own_consumer(settings: Settings, protocol: GroupProtocol) -> ClientFacts:

@@ -122,11 +122,11 @@ def _severity(rule: DoctorRule, seen: Seen, facts: Facts) -> tuple[Severity, str
 
 
 def _gathered(rule: DoctorRule, gaps: Sequence[NotKnown]) -> list[Gap]:
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, dict[str, None]] = {}
     for one in gaps:
-        reasons.setdefault(one.reason, []).append(one.subject)
+        reasons.setdefault(one.reason, {})[one.subject] = None
     return [
-        Gap(rule=rule.id, severity=rule.severity, subjects=subjects, reason=reason)
+        Gap(rule=rule.id, severity=rule.severity, subjects=[*subjects], reason=reason)
         for reason, subjects in reasons.items()
     ]
 

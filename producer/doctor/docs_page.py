@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from producer.doctor.rules import RULES
+from producer.doctor.rule_list import RULES
 
 HEAD = ("| rule | weight | what holds where all is well | otherwise |", "|---|---|---|---|")
 

@@ -11,7 +11,7 @@ from backends.settings import Settings
 from policy.schema import Policy
 from producer.doctor.diagnosis import Diagnosis, diagnose
 from producer.doctor.gathering import Inquiry, gather
-from producer.doctor.rules import RULES
+from producer.doctor.rule_list import RULES
 
 
 def examine(

@@ -10,7 +10,7 @@ from backends.kafka.inspection import ClusterState
 from backends.kafka.topic_demands import TopicPlan
 from backends.redis.inspection import RedisState
 
-Source = Literal["cluster", "database", "redis"]
+Source = Literal["cluster", "database", "redis", "outbox"]
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
@@ -70,6 +70,73 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: int = 0
 
 
+class OutboxFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The business's database of `relay.outbox_url`, and the relay's terms."""
+
+    kind: Literal["postgresql", "mysql", "mariadb", "sqlite"]
+    version: str
+    settings: dict[str, str]
+    """The server's own, as other programs' sessions get them."""
+    sources: dict[str, str] = {}
+    lease_s: float
+    late_s: float
+
+    @property
+    def is_mysql(self) -> bool:
+        """Whether it is MySQL or MariaDB."""
+        return self.kind in ("mysql", "mariadb")
+
+    def number(self, key: str) -> int:
+        """Returns a setting as a number; 0 for one without a number."""
+        text = self.settings.get(key, "")
+        return int(text) if text.lstrip("-").isdigit() else 0
+
+
+class LookbackKindFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The terms of one kind of transaction. Times in seconds."""
+
+    name: str
+    check: str
+    """The endpoint's name; empty: the business is never asked."""
+    check_timeout_s: float
+    immunity_s: float
+    check_s: float
+    longest_pause_s: float
+    max_checks: int
+    deadline_s: float
+    longest_transaction_s: float
+
+    @property
+    def span_s(self) -> float:
+        """The time from the first check to the last one, each pause twice the one before."""
+        pauses = (self.check_s * 2.0**number for number in range(min(self.max_checks - 1, 64)))
+        return sum(min(pause, self.longest_pause_s) for pause in pauses)
+
+
+class LookbackFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration of look-back."""
+
+    topic: str
+    kinds: list[LookbackKindFacts]
+    lease_s: float
+    keep_days: int
+
+
+class SpoolFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A spool's folder on this host."""
+
+    path: str
+    filesystem: str
+    """Its type, as the kernel names it; empty: not known."""
+    free_bytes: int
+    used_bytes: int
+    """Size of the spool's files."""
+    max_bytes: int
+    """Records that it may hold, as doctor was told."""
+    refusal: str = ""
+    """Why it could not be looked at; empty: it could."""
+
+
 class ClockFacts(msgspec.Struct, frozen=True):
     """One clock against this host's; the difference is known to within `within_ms`."""
 
@@ -96,6 +163,10 @@ class DeploymentFacts(msgspec.Struct, frozen=True, kw_only=True):
     longest_ttl_ms: int
     topic_days: int = 0
     """`recovery.topic_days`; 0: the topics decide."""
+    relay_drain_s: float | None = None
+    """None: no outbox is configured."""
+    lookback_drain_s: float | None = None
+    """None: look-back is not used."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +183,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """None: no Redis is configured."""
     clocks: list[ClockFacts]
     deployment: DeploymentFacts
+    outbox: OutboxFacts | None = None
+    """None: no outbox is configured."""
+    lookback: LookbackFacts | None = None
+    """None: look-back is not used."""
+    spools: list[SpoolFacts] = []
     partitions_before: dict[str, int] = {}
     """Partitions of each topic at the run before."""
     missing: dict[Source, str] = {}

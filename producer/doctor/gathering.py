@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from backends.check_settings import check_settings
 from backends.kafka.clients import KafkaTrouble
 from backends.kafka.inspection import ClusterInspection, ClusterState
 from backends.kafka.topic_demands import TopicPlan
@@ -28,8 +29,13 @@ from producer.doctor.facts import (
     DeploymentFacts,
     Facts,
     LaneFacts,
+    LookbackFacts,
+    LookbackKindFacts,
+    OutboxFacts,
     Source,
 )
+from producer.doctor.outbox_facts import OutboxUnread, read_outbox
+from producer.doctor.spool_facts import read_spools
 
 ASK_S: Final = 5.0
 """Longest wait for one answer of Kafka."""
@@ -50,6 +56,8 @@ class Inquiry(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the group's members are described; see backends/kafka/inspection.py."""
     producers: Sequence[ClientFacts] = ()
     """Business producers beside our own."""
+    spools: Sequence[str] = ()
+    """Folders of spools on this host, beside `console.spool_dirs`."""
     run_s: float = RUN_S
 
 
@@ -63,6 +71,7 @@ def gather(
     missing: dict[Source, str] = {}
     deadline = time.monotonic() + inquiry.run_s
     database, clocks = _database(settings, missing)
+    outbox = _outbox(settings, missing, clocks)
     redis = _redis(settings, missing, clocks)
     plans = plans_of(settings, policy, inquiry.outage_days)
     cluster = _cluster(settings, plans, inquiry, deadline, missing)
@@ -86,6 +95,9 @@ def gather(
         redis=redis,
         clocks=clocks,
         deployment=_deployment(settings, policy, inquiry),
+        outbox=outbox,
+        lookback=_lookback(settings),
+        spools=read_spools([*settings.console.spool_dirs, *inquiry.spools]),
         partitions_before=dict(partitions_before or {}),
         missing=missing,
     )
@@ -93,7 +105,11 @@ def gather(
 
 def plans_of(settings: Settings, policy: Policy, outage_days: int) -> dict[str, TopicPlan]:
     """Returns our topics as three brokers should have them."""
-    wish = Wish(keep_days=topic_keep_days(policy, outage_days))
+    lookback = settings.lookback
+    wish = Wish(
+        keep_days=topic_keep_days(policy, outage_days),
+        lookback_topic=lookback.topic if lookback.biz_types else "",
+    )
     plans = plan(settings.kafka.topic_prefix, LANES, wish, _WANTED_BROKERS)
     return {one.name: one for one in plans}
 
@@ -106,6 +122,45 @@ def _database(
     except DatabaseUnread as exc:
         missing["database"] = str(exc)
         return None, []
+
+
+def _outbox(
+    settings: Settings, missing: dict[Source, str], clocks: list[ClockFacts]
+) -> OutboxFacts | None:
+    """Returns the business's database and adds its clock; None without one, or if it did not answer."""
+    if not settings.relay.outbox_url:
+        return None
+    try:
+        found, its_clock = read_outbox(settings)
+    except OutboxUnread as exc:
+        missing["outbox"] = str(exc)
+        return None
+    clocks.append(its_clock)
+    return found
+
+
+def _lookback(settings: Settings) -> LookbackFacts | None:
+    terms = settings.lookback
+    if not terms.biz_types:
+        return None
+    timeouts = {name: check_settings(name, one).timeout_s for name, one in terms.checks.items()}
+    kinds = [
+        LookbackKindFacts(
+            name=name,
+            check=kind.check,
+            check_timeout_s=timeouts.get(kind.check, 0.0),
+            immunity_s=kind.immunity_s,
+            check_s=kind.check_s,
+            longest_pause_s=kind.longest_pause_s,
+            max_checks=kind.max_checks,
+            deadline_s=kind.deadline_s,
+            longest_transaction_s=kind.longest_transaction_s,
+        )
+        for name, kind in terms.biz_types.items()
+    ]
+    return LookbackFacts(
+        topic=terms.topic, kinds=kinds, lease_s=terms.lease_s, keep_days=terms.keep_days
+    )
 
 
 def _redis(
@@ -180,4 +235,6 @@ def _deployment(settings: Settings, policy: Policy, inquiry: Inquiry) -> Deploym
         ledger_days=policy.retention_days,
         longest_ttl_ms=longest_ttl_ms(policy),
         topic_days=settings.recovery.topic_days,
+        relay_drain_s=settings.relay.drain_s if settings.relay.outbox_url else None,
+        lookback_drain_s=settings.lookback.drain_s if settings.lookback.biz_types else None,
     )

@@ -55,7 +55,7 @@ def run_gateway(
     describe_structs()
     with ExitStack() as stack, identified(worker=gateway_name()):
         listener = stack.enter_context(_bound(listen or settings.gateway.listen))
-        opened = open_gateway(settings, stack, publisher)
+        opened = open_gateway(settings, stack, publisher, stop)
         server = _server(opened, settings)
         health = _health(opened, settings, stop)
         health.start()

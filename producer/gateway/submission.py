@@ -38,29 +38,7 @@ class Publishes(Protocol):
         ...
 
 
-class AcknowledgedRecord(NamedTuple):
-    """A record in the form of a delivery report, for the trace."""
-
-    place: Acknowledged
-
-    def topic(self) -> str:
-        """Returns the topic."""
-        return self.place.topic
-
-    def partition(self) -> int:
-        """Returns the partition."""
-        return self.place.partition
-
-    def offset(self) -> int:
-        """Returns the offset."""
-        return self.place.offset
-
-    def timestamp(self) -> tuple[int, int]:
-        """Returns the kind of the time, and epoch milliseconds."""
-        return 1, self.place.timestamp_ms
-
-
-OnAcknowledged = Callable[[Notification, AcknowledgedRecord], None]
+OnAcknowledged = Callable[[Notification, Acknowledged], None]
 
 
 class NotificationTerms(NamedTuple):
@@ -132,7 +110,7 @@ class Submission:
         except SendFailed as exc:
             log.warning("notification_in_doubt", code=exc.code, cause=str(exc))
             raise not_now(_AWAY, message_id) from exc
-        self._on_acknowledged(ready.notification, AcknowledgedRecord(place))
+        self._on_acknowledged(ready.notification, place)
 
     def _rendered_for(self, key: ApiKey) -> Render:
         """Returns the renderer, which checks the key's lanes first: a template's error tells about it."""

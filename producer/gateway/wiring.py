@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
+from backends.metrics.families import GATEWAY
 from backends.redis.token_bucket import RedisBuckets
 from backends.settings import Settings, SettingsError
 from backends.sql.database import Database
 from hongyan_client.errors import ClientError
 from hongyan_client.publisher import Publisher
+from idempotency.fleet.snapshots import BacklogSnapshot
 from idempotency.sql_ledger import SqlLedger, clock_of, open_ledger
 from message.delivery import Rendered
 from message.envelope import Notification
@@ -39,6 +43,7 @@ from sending.policy_reload import in_force_at_start
 from sending.receiver_check import ReceiverCheck
 from sending.receiver_marks import GateMarks, open_marks
 from sending.runtime.clock import Clock
+from sending.runtime.heartbeat import ProcessHeartbeat
 from sending.template_check import TemplateCheck
 from sending.template_renderer import followed_templates
 from tracing import open_recorder
@@ -58,6 +63,7 @@ class OpenedGateway(NamedTuple):
     endpoint: GatewayEndpoint
     ring: KeyRing
     purge: RequestPurge
+    heartbeat: ProcessHeartbeat
 
 
 class GatewayPolicy:
@@ -77,10 +83,13 @@ def gateway_name() -> str:
 
 
 def open_gateway(
-    settings: Settings, stack: ExitStack, publisher: Publishes | None = None
+    settings: Settings,
+    stack: ExitStack,
+    publisher: Publishes | None = None,
+    stop: threading.Event | None = None,
 ) -> OpenedGateway:
-    """Opens everything and starts the threads. `publisher` replaces Kafka's, for measurements. Raises
-    SettingsError, LedgerError, PolicyError, TemplateFileError."""
+    """Opens everything and starts the threads. `publisher` replaces Kafka's, for measurements; an order
+    to drain sets `stop`. Raises SettingsError, LedgerError, PolicyError, TemplateFileError."""
     ledger = open_ledger(settings)
     stack.callback(ledger.close)
     database = Database(ledger.database.url, pool_size=_POOL, statement_ms=_STATEMENT_MS)
@@ -107,7 +116,24 @@ def open_gateway(
         _recalls(settings, ledger, recorder, submission.policy, requests, stack),
         metrics,
     )
-    return OpenedGateway(GatewayEndpoint(parts), ring, purge)
+    heartbeat = _heartbeat(ledger, submission.unacknowledged, stop or threading.Event(), stack)
+    return OpenedGateway(GatewayEndpoint(parts), ring, purge, heartbeat)
+
+
+def _heartbeat(
+    ledger: SqlLedger,
+    unacknowledged: Callable[[], float],
+    stop: threading.Event,
+    stack: ExitStack,
+) -> ProcessHeartbeat:
+    def backlog() -> BacklogSnapshot:
+        return BacklogSnapshot(int(unacknowledged()))
+
+    name = f"{gateway_name()}-{secrets.token_hex(3)}"
+    heartbeat = ProcessHeartbeat(ledger, GATEWAY, name, stop, backlog)
+    heartbeat.start()
+    stack.callback(heartbeat.close)
+    return heartbeat
 
 
 def wall_ms() -> int:
@@ -118,6 +144,8 @@ def wall_ms() -> int:
 class _Submitting(NamedTuple):
     submission: Submission
     policy: GatewayPolicy
+    unacknowledged: Callable[[], float]
+    """Returns the records that wait for Kafka's answer."""
 
 
 def _submission(
@@ -133,16 +161,20 @@ def _submission(
     policy = _follow_policy(settings, ledger, templates, stack)
     trace = AcceptedTrace(recorder, _COMMAND, hasher(settings.outcomes.hash_key))
     used: Any = publisher or _publisher(settings, stack)
-    metrics.show(lambda: min(ring.age_s, 1e9), lambda: getattr(used, "unacknowledged", 0))
+
+    def unacknowledged() -> float:
+        return float(getattr(used, "unacknowledged", 0))
+
+    metrics.show(lambda: min(ring.age_s, 1e9), unacknowledged)
     submission = Submission(
         used,
         rendering(templates),
         ReceiverCheck(settings.accounts),
-        trace.sent,
+        trace.acknowledged,
         prefix=settings.kafka.topic_prefix,
         now_ms=wall_ms,
     )
-    return _Submitting(submission, policy)
+    return _Submitting(submission, policy, unacknowledged)
 
 
 def rendering(templates: TemplateFollower) -> Render:

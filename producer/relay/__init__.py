@@ -4,6 +4,7 @@
     process    opens everything, serves until SIGTERM, drains
     relay      claims batches and hands them to Kafka's client
     marker     waits for acknowledgements and marks rows
+    accepted   announces what Kafka acknowledged in the trace
     outage     spares the rows' attempts while Kafka is away
     wakeups    NOTIFY of PostgreSQL
     reporter   heartbeat row, backlog, alerts

@@ -13,6 +13,7 @@ import structlog
 from hongyan_client.outbox.errors import OutboxAway
 from hongyan_client.outbox.publication import EndedBatch, StartedBatch, await_batch
 from hongyan_client.outbox.store import OutboxStore
+from producer.relay.accepted import AnnounceBatch, no_announcement
 from producer.relay.metrics import RelayMetrics
 from producer.relay.outage import KafkaOutage
 
@@ -39,13 +40,16 @@ class RelayMarker:
         metrics: RelayMetrics,
         wake: threading.Event,
         monotonic: Callable[[], float] = time.monotonic,
+        announce: AnnounceBatch = no_announcement,
     ) -> None:
-        """Sets `wake` after each mark: the next rows of the keys are due."""
+        """Sets `wake` after each mark: the next rows of the keys are due. `announce` gets each batch whose
+        marks are written."""
         self._store = store
         self._outage = outage
         self._metrics = metrics
         self._wake = wake
         self._monotonic = monotonic
+        self._announce = announce
         self._batches: queue.Queue[PublishedBatch | None] = queue.Queue(MOST_BATCHES)
         self._idle = threading.Event()
         self.turn = monotonic()
@@ -75,12 +79,13 @@ class RelayMarker:
             self.turn = self._monotonic()
             try:
                 self._write(batch, ended)
-                return
+                break
             except OutboxAway as exc:
                 if self._monotonic() >= batch.until:
                     log.warning("rows_not_marked", rows=len(ended.sent), cause=str(exc))
                     return
                 self._idle.wait(_AGAIN_S)
+        self._announce(ended)
 
     def _write(self, batch: PublishedBatch, ended: EndedBatch) -> None:
         self._store.give_back(ended.token, batch.started.unsent)

@@ -14,7 +14,6 @@ from backends.metrics.process_info import show_process
 from backends.metrics.readings import Reading, show_readings
 from hongyan_client.outbox.publication import EndedBatch
 from hongyan_client.outbox.relay_rows import OutboxBacklog
-from hongyan_client.outbox.store import ClaimedRow
 from message.vocabulary import lane_of_topic
 
 _MS = 1_000
@@ -41,14 +40,14 @@ class RelayMetrics:
         """Counts a marked batch."""
         self.published += len(ended.sent)
         self._fenced.inc(fenced)
-        for lane, rows in Counter(map(self._lane, ended.sent)).items():
-            self._published.labels(lane).inc(rows)
+        for topic, rows in Counter(row.topic for row in ended.sent).items():
+            self._published.labels(self._lane(topic)).inc(rows)
         kinds = Counter(_kind(one.delay_ms, one.in_doubt) for one in ended.failed)
         for kind, rows in kinds.items():
             self._failed.labels(kind).inc(rows)
 
-    def _lane(self, row: ClaimedRow) -> str:
-        lane = lane_of_topic(row.topic, self._prefix)
+    def _lane(self, topic: str) -> str:
+        lane = lane_of_topic(topic, self._prefix)
         return lane.name if lane is not None else "other"
 
     def _readings(self) -> Iterable[Reading]:

@@ -35,5 +35,10 @@ def open_outbox(settings: Settings, *, waits: OutboxWaits = RELAY_WAITS) -> Open
         tables = outbox_tables(MetaData(), settings.relay.table)
     except ValueError as exc:
         raise SettingsError(f"relay: {exc}") from None
-    store = OutboxStore(engine, settings.relay.table, statement_s=waits.statement_s)
+    store = OutboxStore(
+        engine,
+        settings.relay.table,
+        statement_s=waits.statement_s,
+        keep_sent=settings.relay.keep_hours > 0,
+    )
     return OpenedOutbox(store, RelayRows(store, tables), tables, engine)

@@ -18,11 +18,14 @@ from typing import Final, NamedTuple
 import structlog
 
 from backends.logs import identified
+from backends.metrics.families import RELAY
 from backends.settings import DatabaseSettings, Settings
 from channels.http_client.transport import Transport
 from hongyan_client.publisher import Publisher
+from idempotency.fleet.snapshots import BacklogSnapshot
 from idempotency.ledger import LedgerError
-from idempotency.sql_ledger import open_ledger
+from idempotency.sql_ledger import SqlLedger, open_ledger
+from producer.relay.accepted import open_announcement
 from producer.relay.marker import RelayMarker
 from producer.relay.metrics import RelayMetrics
 from producer.relay.opening import OpenedOutbox, open_outbox
@@ -35,10 +38,12 @@ from sending.alerts.notifier import AlertNotifier
 from sending.alerts.webhook import AlertHook
 from sending.runtime.exit_codes import EXIT_DONE, EXIT_FAILED
 from sending.runtime.health import Health, HealthServer
+from sending.runtime.heartbeat import ProcessHeartbeat
 from sending.runtime.threads import ThreadGroup
 
 log = structlog.get_logger(__name__)
 _WATCH_S: Final = 0.2
+_MS: Final = 1_000
 
 
 class RelayParts(NamedTuple):
@@ -62,14 +67,16 @@ def run_relay(settings: Settings, stop: threading.Event) -> int:
         opened.rows.backlog()  # raises before anything starts if the tables are not there
         parts = _built(settings, opened, name, stack, stop)
         threads = _started(parts)
-        claiming = threads.start("relay", parts.relay.run)
+        claiming = _claiming(threads, parts, opened)
         health = _health(settings, parts, threads)
         stack.callback(health.stop)
         log.info("relay_started", health=health.address, table=opened.store.name)
         while not stop.is_set() and not threads.failed.wait(_WATCH_S):
             pass
         stop.set()
-        claiming.join(settings.relay.drain_s)
+        until = time.monotonic() + settings.relay.drain_s
+        for thread in claiming:
+            thread.join(max(0.0, until - time.monotonic()))
         return _drained(settings, parts, threads)
 
 
@@ -86,7 +93,8 @@ def _built(
     publisher = _publisher(settings)
     outage = KafkaOutage(terms.batch)
     signals = RelaySignals(stop, threading.Event())
-    marker = RelayMarker(opened.store, outage, metrics, signals.wake)
+    announce = open_announcement(settings, name, metrics.registry, stack)
+    marker = RelayMarker(opened.store, outage, metrics, signals.wake, announce=announce)
     relay = Relay(
         opened.store,
         publisher,
@@ -96,10 +104,13 @@ def _built(
         RelayTerms(name, terms.lease_s, terms.poll_s),
         signals,
     )
+    ledger = _ledger(settings, stack)
+    if ledger is not None:
+        _beat(ledger, metrics, name, stop, stack)
     reporter = RelayReporter(
         opened.rows,
         metrics,
-        _alerts(settings, metrics, name, stack),
+        _alerts(settings, ledger, metrics, name, stack),
         name=name,
         table=opened.store.name,
         late_s=terms.late_s,
@@ -120,18 +131,43 @@ def _publisher(settings: Settings) -> Publisher:
     )
 
 
+def _ledger(settings: Settings, stack: ExitStack) -> SqlLedger | None:
+    """Returns the ledger where one is configured and answers. A relay works without it."""
+    if settings.database.url == DatabaseSettings().url:
+        return None
+    try:
+        ledger = open_ledger(settings)
+    except LedgerError as exc:
+        log.warning("relay_without_ledger", cause=str(exc))
+        return None
+    stack.callback(ledger.close)
+    return ledger
+
+
+def _beat(
+    ledger: SqlLedger, metrics: RelayMetrics, name: str, stop: threading.Event, stack: ExitStack
+) -> None:
+    """Starts the heartbeat in the ledger, beside the one in the business's database."""
+
+    def backlog() -> BacklogSnapshot | None:
+        found = metrics.backlog
+        if found is None:
+            return None
+        return BacklogSnapshot(found.pending, found.oldest_ms / _MS, found.parked)
+
+    heartbeat = ProcessHeartbeat(ledger, RELAY, name, stop, backlog)
+    heartbeat.start()
+    stack.callback(heartbeat.close)
+
+
 def _alerts(
-    settings: Settings, metrics: RelayMetrics, name: str, stack: ExitStack
+    settings: Settings,
+    ledger: SqlLedger | None,
+    metrics: RelayMetrics,
+    name: str,
+    stack: ExitStack,
 ) -> AlertNotifier:
-    """Returns the notifier. It shares the fleet's windows where the ledger is configured and answers."""
-    windows = None
-    if settings.database.url != DatabaseSettings().url:
-        try:
-            ledger = open_ledger(settings)
-            stack.callback(ledger.close)
-            windows = ledger.alerting()
-        except LedgerError as exc:
-            log.warning("alerts_by_own_window", cause=str(exc))
+    """Returns the notifier. It shares the fleet's windows where there is a ledger."""
     post = None
     if settings.alerts.webhook:
         transport = Transport()
@@ -140,7 +176,7 @@ def _alerts(
     return AlertNotifier(
         metrics.registry,
         settings.alerts.window_s,
-        windows=windows,
+        windows=ledger.alerting() if ledger is not None else None,
         post=post,
         post_s=settings.alerts.timeout_s,
         name=name,
@@ -155,6 +191,16 @@ def _started(parts: RelayParts) -> ThreadGroup:
     if parts.wakeups is not None:
         threads.start("wakeups", parts.wakeups.run)
     return threads
+
+
+def _claiming(
+    threads: ThreadGroup, parts: RelayParts, opened: OpenedOutbox
+) -> list[threading.Thread]:
+    """Starts the threads that claim: one on SQLite, which has one writer at a time."""
+    started = [threads.start("relay", parts.relay.run)]
+    if not opened.store.is_sqlite:
+        started.append(threads.start("help", parts.relay.help))
+    return started
 
 
 def _health(settings: Settings, parts: RelayParts, threads: ThreadGroup) -> HealthServer:

@@ -1,7 +1,8 @@
 """Claims due rows and hands them to Kafka's client. As many relays as wanted share a table.
 
 A claim is one short transaction. The publication is outside of any. Marks are the marker's, which works
-while the next batch is claimed.
+while the next batch is claimed. With a backlog on a server, a second thread claims and publishes, too: the
+database works on one batch while the other one is handed to Kafka's client.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import structlog
 from hongyan_client.outbox.errors import OutboxAway
 from hongyan_client.outbox.publication import publish_batch
 from hongyan_client.outbox.store import OutboxStore
-from hongyan_client.records import RecordPublisher
+from hongyan_client.records import BatchPublisher
 from producer.relay.marker import PublishedBatch, RelayMarker
 from producer.relay.metrics import RelayMetrics
 from producer.relay.outage import KafkaOutage
@@ -26,6 +27,8 @@ _AWAY_S: Final = 1.0
 _SECOND_LOOK_S: Final = 0.02
 """A writer that notified lately does not do so again; this look finds its rows."""
 _SECOND_LOOKS: Final = 2
+_HELPER_S: Final = 0.25
+"""Longest wait of the helping thread before it looks whether it must end."""
 
 
 class RelayTerms(NamedTuple):
@@ -51,12 +54,12 @@ class RelaySignals(NamedTuple):
 
 
 class Relay:
-    """One thread calls `run`."""
+    """One thread calls `run`. Another one may call `help`."""
 
     def __init__(
         self,
         store: OutboxStore,
-        publisher: RecordPublisher,
+        publisher: BatchPublisher,
         marker: RelayMarker,
         outage: KafkaOutage,
         metrics: RelayMetrics,
@@ -72,6 +75,9 @@ class Relay:
         self._terms = terms
         self._stop, self._wake = signals
         self._monotonic = monotonic
+        self.busy = threading.Event()
+        """Set while claims come back full: a second claim at the same time helps. The relay's thread sets
+        it; either thread clears it."""
         self._looks = 0  # quick looks that are left; the relay's thread writes it
         self.turn = monotonic()
         """Time of the last round; the relay's thread writes it."""
@@ -89,6 +95,7 @@ class Relay:
                 self._stop.wait(_AWAY_S)
                 continue
             self.away = False
+            self.call_helper(seen)
             self._rest(seen)
 
     def run_once(self) -> int:
@@ -103,6 +110,25 @@ class Relay:
             started = publish_batch(batch, self._publisher, until, self._monotonic)
             self._marker.add(PublishedBatch(started, until))
         return batch.seen
+
+    def help(self) -> None:
+        """Claims and publishes beside `run`, while there is a backlog. Ends when `stop` is set."""
+        while not self._stop.is_set():
+            if not self.busy.wait(_HELPER_S) or self._stop.is_set():
+                continue
+            try:
+                seen = self.run_once()
+            except OutboxAway:
+                seen = 0  # `run` notes it, too
+            if not seen:
+                self.busy.clear()
+
+    def call_helper(self, seen: int) -> None:
+        """Has `help` work after a full claim. During an outage of Kafka one row at a time is tried."""
+        if seen >= self._outage.rows and not self._outage.lasts:
+            self.busy.set()
+        else:
+            self.busy.clear()
 
     def _rest(self, seen: int) -> None:
         """Waits before the next claim: not at all after rows, unless Kafka is away."""

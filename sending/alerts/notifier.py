@@ -40,6 +40,7 @@ LASTING: Final = frozenset(
         "policy_refused",
         "policy_lanes_kept",
         "resend_job_paused",
+        "campaign_paused",
         "lookback_forward_late",
     }
 )

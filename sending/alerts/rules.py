@@ -124,21 +124,7 @@ def rules_of(settings: AlertSettings) -> AlertRules:
             "a process refused the newest policy version and goes on by an older one;"
             " its log says why (policy_refused)",
         ),
-        ThresholdRule(
-            "resend_job_paused",
-            "hongyan_resend_jobs_paused",
-            1,
-            "a resend job paused itself, since too many of its deliveries failed or did not end;"
-            " `hongyan resend jobs show` has the reason",
-            "job",
-        ),
-        ThresholdRule(
-            "lookback_forward_late",
-            "hongyan_lookback_oldest_committed_seconds",
-            settings.lookback_s,
-            "a committed message has not been forwarded for {value:,.0f} s;"
-            " the log of hongyan lookback has the cause (not_forwarded)",
-        ),
+        *_rules_of_long_work(settings),
         ThresholdRule(
             "policy_lanes_kept",
             "hongyan_policy_lanes_kept",
@@ -156,6 +142,34 @@ def rules_of(settings: AlertSettings) -> AlertRules:
         ),
     )
     return AlertRules([r for r in levels if r.limit], [r for r in lasting if r.seconds])
+
+
+def _rules_of_long_work(settings: AlertSettings) -> tuple[ThresholdRule, ...]:
+    """Returns the rules about resend jobs, campaigns and look-back."""
+    return (
+        ThresholdRule(
+            "resend_job_paused",
+            "hongyan_resend_jobs_paused",
+            1,
+            "a resend job paused itself, since too many of its deliveries failed or did not end;"
+            " `hongyan resend jobs show` has the reason",
+            "job",
+        ),
+        ThresholdRule(
+            "campaign_paused",
+            "hongyan_campaigns_paused",
+            1,
+            "a campaign paused itself, and its rows wait; `hongyan campaign show` has the reason",
+            "campaign",
+        ),
+        ThresholdRule(
+            "lookback_forward_late",
+            "hongyan_lookback_oldest_committed_seconds",
+            settings.lookback_s,
+            "a committed message has not been forwarded for {value:,.0f} s;"
+            " the log of hongyan lookback has the cause (not_forwarded)",
+        ),
+    )
 
 
 class RuleEvaluator:

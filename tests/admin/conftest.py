@@ -16,7 +16,7 @@ from admin.app import create_app
 from admin.parts import ConsoleParts, open_parts
 from admin.people import passwords
 from backends.settings import ConsoleSettings, DatabaseSettings, Settings
-from idempotency.sql_ledger import upgrade
+from tests.harness.databases import upgraded
 
 PASSWORD = "correct horse battery"
 SECRET = "a secret of the tests, long enough"
@@ -75,7 +75,7 @@ def parts(request: pytest.FixtureRequest, sqlite_database: str) -> Iterator[Cons
         url = request.getfixturevalue("ledger_database")
     settings = Settings(database=DatabaseSettings(url=url), console=ConsoleSettings(secret=SECRET))
     if request.param == "sqlite":
-        upgrade(settings)
+        upgraded(settings)
     with ExitStack() as stack:
         yield open_parts(settings, stack)
 

@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import Connection, text
 
 from admin.parts import ConsoleParts
-from idempotency.fleet.snapshots import LaneSnapshot, ProcessSnapshot, encoded
+from idempotency.fleet.snapshots import LaneSnapshot, ProcessSnapshot, ReceiptSnapshot, encoded
 from message.delivery import Delivery, Origin, deliveries_of
 from message.envelope import Notification
 from message.envelope import encode as encode_envelope
@@ -131,6 +131,19 @@ def _spoil(connection: Connection, key: str, state: State, value: str, now: int)
 
 def _rows(value: str, lane: str, now: int, one: Delivery) -> Mapping[str, dict[str, Any]]:
     """Returns a row a table: its columns with fixed forms. `_insert` fills its other texts."""
+    return {
+        "trace_events": _trace_row(value, lane, now, one),
+        "workers": _worker_row(value, lane, now),
+        "alerts": _alert_row(lane, now),
+        **_order_rows(lane, now),
+        "receipts": _receipt_row(now, one),
+        **_spark_rows(lane, now),
+        "console_views": {"shared": 1, "made_at": now, "updated_at": now},
+    }
+
+
+def _trace_row(value: str, lane: str, now: int, one: Delivery) -> dict[str, Any]:
+    """Returns the trace of a delivery, with one event."""
     event = TraceEvent(
         at=now,
         stage=Stage.SETTLED,
@@ -148,64 +161,82 @@ def _rows(value: str, lane: str, now: int, one: Delivery) -> Mapping[str, dict[s
         state="SENT",
         attempt=1,
     )
-    snapshot = ProcessSnapshot(3, {lane: LaneSnapshot(in_flight=2, open=[value])})
-    later, day = now + 600_000, now // 86_400_000
     return {
-        "trace_events": {
-            "day": day,
-            "at": now,
-            "message_id": event.message_id,
-            "events": msgspec.json.encode([event]).decode(),
-        },
-        "workers": {
-            "epoch": 1,
-            "pid": 1,
-            "state": "RUNNING",
-            "lanes": lane,
-            "threads": 1,
-            "lease_ms": 600_000,
-            "started_at": now,
-            "heartbeat_at": now,
-            "kind": "worker",
-            "snapshot": encoded(snapshot),
-        },
-        "alerts": {
-            "told_at": now,
-            "kept": 1,
-            "lane": lane,
-            "lasting": 1,
-            "state": "firing",
-            "since": now,
-            "last_at": now,
-            "silenced": 0,
-            "post_state": "",
-            "post_count": 0,
-            "post_at": 0,
-            "next_try": 0,
-            "tries": 0,
-        },
+        "day": now // 86_400_000,
+        "at": now,
+        "message_id": event.message_id,
+        "events": msgspec.json.encode([event]).decode(),
+    }
+
+
+def _worker_row(value: str, lane: str, now: int) -> dict[str, Any]:
+    """Returns a live worker, whose snapshot names an account with an open breaker and receipts."""
+    snapshot = ProcessSnapshot(
+        3,
+        {lane: LaneSnapshot(in_flight=2, open=[value])},
+        templates=1,
+        receipts={value: ReceiptSnapshot(taken=1, last_s=3)},
+    )
+    return {
+        "epoch": 1,
+        "pid": 1,
+        "state": "RUNNING",
+        "lanes": lane,
+        "threads": 1,
+        "lease_ms": 600_000,
+        "started_at": now,
+        "heartbeat_at": now,
+        "kind": "worker",
+        "snapshot": encoded(snapshot),
+    }
+
+
+def _alert_row(lane: str, now: int) -> dict[str, Any]:
+    """Returns an alert that is firing."""
+    counters = ("silenced", "post_count", "post_at", "next_try", "tries")
+    return {
+        **dict.fromkeys(counters, 0),
+        "told_at": now,
+        "kept": 1,
+        "lane": lane,
+        "lasting": 1,
+        "state": "firing",
+        "since": now,
+        "last_at": now,
+        "post_state": "",
+    }
+
+
+def _order_rows(lane: str, now: int) -> dict[str, dict[str, Any]]:
+    """Returns a person's orders: a silence, a pause of a lane, a drain."""
+    later = now + 600_000
+    open_ended = dict.fromkeys(("ended_at", "ended_by", "ended_reason"))
+    return {
         "alert_silences": {"until": later, "made_at": now},
-        "lane_pauses": {
-            "lane": lane,
-            "paused_at": now,
-            "until": later,
-            "ended_at": None,
-            "ended_by": None,
-            "ended_reason": None,
-        },
+        "lane_pauses": {"lane": lane, "paused_at": now, "until": later, **open_ended},
         "worker_drains": {"asked_at": now},
-        "receipts": {
-            "state": "UNDELIVERED",
-            "at": now,
-            "received_at": now,
-            "tries": 0,
-            "next_at": None,
-            "applied": "APPLIED",
-            "applied_at": now,
-            "delivery_key": one.key,
-            "receivers": "[]",
-            "call_key": one.key,
-        },
+    }
+
+
+def _receipt_row(now: int, one: Delivery) -> dict[str, Any]:
+    """Returns a receipt that was applied to the delivery."""
+    return {
+        "state": "UNDELIVERED",
+        "at": now,
+        "received_at": now,
+        "tries": 0,
+        "next_at": None,
+        "applied": "APPLIED",
+        "applied_at": now,
+        "delivery_key": one.key,
+        "receivers": "[]",
+        "call_key": one.key,
+    }
+
+
+def _spark_rows(lane: str, now: int) -> dict[str, dict[str, Any]]:
+    """Returns a failed run of the Spark jobs, and a finding."""
+    return {
         "spark_runs": {
             "job": "lost",
             "started_at": now,
@@ -219,7 +250,7 @@ def _rows(value: str, lane: str, now: int, one: Delivery) -> Mapping[str, dict[s
             "lane": lane,
             "cause": "passed",
             "created_at": now,
-            "expires_at": later,
+            "expires_at": now + 600_000,
             "certain": 1,
             "body": None,
             "first_run": 1,
@@ -228,7 +259,6 @@ def _rows(value: str, lane: str, now: int, one: Delivery) -> Mapping[str, dict[s
             "status": "NEW",
             "decided_at": None,
         },
-        "console_views": {"shared": 1, "made_at": now, "updated_at": now},
     }
 
 

@@ -10,7 +10,7 @@ from admin.audit.journal import AuditFilter
 from admin.pages import doctor
 from admin.parts import ConsoleParts
 from producer.doctor.diagnosis import Diagnosis, diagnose
-from producer.doctor.rules import RULES
+from producer.doctor.rule_list import RULES
 from producer.doctor.runs import KEPT, DoctorRuns
 from tests.producer.doctor.healthy import LANE, facts, with_topic
 
@@ -102,3 +102,14 @@ def test_the_newest_results_are_kept_and_a_blind_run_forgets_no_partitions(
     last = runs.last()
     assert last is not None
     assert [gap.reason for gap in last.diagnosis.unknown][:1] == ["<b>Kafka</b> is away"]
+
+
+def test_a_reader_of_chinese_reads_the_rules_in_chinese(
+    operator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(monkeypatch, SICK)
+    operator.post("/doctor", "/doctor", reason="look")
+    page = operator.get("/doctor", headers={"accept-language": "zh"}).text
+    assert "压实只保留每个键的最新记录" in page
+    assert "Compaction keeps" not in page
+    assert "cleanup.policy=compact" in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,18 +19,31 @@ from admin.pages.fleet.accounts import account_row
 from admin.pages.fleet.lanes import is_late
 from admin.pages.fleet.runbook import section
 from admin.parts import ConsoleParts
-from backends.settings import Settings
+from backends.lookback_settings import BizTypeSettings, LookbackSettings
+from backends.metrics.families import RECEIPTS
+from backends.settings import RelaySettings, Settings
 from idempotency.alerts.book import AlertBook
 from idempotency.alerts.windows import AlertWindows, Raised
 from idempotency.fleet.account_pauses import AccountPauses
 from idempotency.fleet.controls import Controls
 from idempotency.fleet.served_lanes import served_lanes
-from idempotency.fleet.snapshots import AccountSnapshot, LaneSnapshot, ProcessSnapshot, encoded
+from idempotency.fleet.snapshots import (
+    AccountSnapshot,
+    BacklogSnapshot,
+    LaneSnapshot,
+    ProcessSnapshot,
+    ReceiptSnapshot,
+    encoded,
+)
 from idempotency.fleet.status import FleetStatus
 from idempotency.ledger import Lease
+from policy.templates.page import TemplateSource
+from policy.templates.versions import TemplateVersions
 from sending.alerts.notifier import RULES
+from sending.runtime.heartbeat import ProcessHeartbeat
 from simulator import Simulator, spawn
 from tests.admin.conftest import Browser
+from tests.hongyan_client.outbox.places import opened as opened_outbox_place
 from tests.idempotency.making import worker
 
 Open = Callable[[], Browser]
@@ -217,6 +231,41 @@ def test_a_process_that_ended_is_not_drained(parts: ConsoleParts, lin: Browser) 
     assert audit(parts, "worker.drain") == []
 
 
+def test_a_process_without_lanes_is_drained_by_an_operator_of_all_lanes_alone(
+    parts: ConsoleParts, lin: Browser, bo: Browser
+) -> None:
+    waits = BacklogSnapshot(waiting=1_234, oldest_s=90, parked=2)
+    ProcessHeartbeat(parts.ledger, "lookback", "back-1", threading.Event(), lambda: waits).beat()
+    page = lin.get("/fleet").text
+    assert "1,234 to forward" in page
+    assert "2 parked" in page
+    assert "1,234 to forward" in lin.get("/fleet/back-1").text
+    assert "back-1" in bo.get("/fleet").text, "it serves all lanes, so his, too"
+    assert bo.post("/fleet/back-1/drain", reason="x").status_code == 403
+    assert lin.post("/fleet/back-1/drain", reason="repairs").status_code == 303
+    assert controls(parts).orders("back-1", 0).drain == "lin: repairs"
+
+
+def test_relays_of_the_business_and_missing_kinds_are_on_the_page(
+    parts: ConsoleParts, user: User, tmp_path: Path
+) -> None:
+    user("lin", OPERATOR)
+    with opened_outbox_place(f"sqlite:///{tmp_path}/shop.db") as place:
+        place.rows.beat("relay-1", "shop", 7, "ended", 0)
+        place.rows.beat("relay-2", "shop", 8, "running", 0)
+        relay = RelaySettings(outbox_url=place.url)
+        biz_types = LookbackSettings(biz_types={"order": BizTypeSettings()})
+        settings = msgspec.structs.replace(parts.settings, relay=relay, lookback=biz_types)
+        with TestClient(create_app(dataclasses.replace(parts, settings=settings))) as client:
+            one = Browser(client)
+            one.sign_in("lin")
+            page = one.get("/fleet").text
+    assert "relay-2" in page
+    assert "relay-1" not in page
+    assert "No look-back lives" in page
+    assert "No relay lives" not in page
+
+
 # -- accounts --
 
 
@@ -306,6 +355,63 @@ def test_a_test_send_shows_its_exchange_and_hides_the_receiver(
     assert (wrong.status_code, bad.status_code) == (422, 422)
     (row,) = audit(parts, "account.test")
     assert (row.subject, row.lane, row.reason) == ("main to cu***11", HOOK, "is it on?")
+
+
+# -- receipts and templates --
+
+
+def a_receipts_process(parts: ConsoleParts, receipts: dict[str, ReceiptSnapshot]) -> None:
+    info = msgspec.structs.replace(worker("r1"), lanes=[], kind=RECEIPTS, lease_ms=600_000)
+    lease = parts.ledger.register(info)
+    text = encoded(ProcessSnapshot(0, receipts=receipts))
+    assert parts.ledger.heartbeat(lease, "RUNNING", text) is not None
+
+
+def test_accounts_show_their_last_receipt_and_its_lag(parts: ConsoleParts, lin: Browser) -> None:
+    shown = {"main": ReceiptSnapshot(12, last_s=75, lag_s=3.4), "spare": ReceiptSnapshot()}
+    a_receipts_process(parts, shown)
+    listed = lin.get("/accounts").text
+    assert "1m 15s" in listed
+    assert "3.40 s" in listed
+    assert "none yet" in listed
+    assert "3.40 s" in lin.get("/accounts/main").text
+    one = lin.get("/fleet/r1").text
+    assert "/accounts/main" in one
+    assert "1m 15s" in one
+    assert "receipts" in lin.get("/fleet").text
+
+
+def test_a_receipts_process_shows_a_person_accounts_of_its_lanes_alone(
+    parts: ConsoleParts, bo: Browser
+) -> None:
+    a_receipts_process(parts, {"main": ReceiptSnapshot(12, last_s=75)})
+    page = bo.get("/fleet/r1")
+    assert page.status_code == 200
+    assert "/accounts/main" not in page.text
+    assert "/drain" not in page.text
+    assert bo.post("/fleet/r1/drain", reason="x").status_code == 403
+
+
+def test_a_receipts_process_is_drained_by_an_operator_of_all_lanes(
+    parts: ConsoleParts, lin: Browser
+) -> None:
+    a_receipts_process(parts, {})
+    assert lin.post("/fleet/r1/drain", reason="new version").status_code == 303
+    assert controls(parts).orders("r1", 0).drain == "lin: new version"
+
+
+def test_the_fleet_shows_who_follows_older_templates(parts: ConsoleParts, lin: Browser) -> None:
+    versions = TemplateVersions(parts.databases.primary)
+    first, second = TemplateSource("# one", {}), TemplateSource("# two", {})
+    versions.add(first, "bo", base=0, before=TemplateSource("", {}))
+    versions.add(second, "bo", base=1, before=first)
+    one, two, three = (live(parts, name, [HOOK]) for name in ("w1", "w2", "w3"))
+    for lease, number in ((one, 2), (two, 1), (three, None)):
+        text = encoded(ProcessSnapshot(0, {HOOK: LaneSnapshot()}, templates=number))
+        assert parts.ledger.heartbeat(lease, "RUNNING", text) is not None
+    rows = lin.get("/fleet").text.split("<tr>")
+    behind = {name: "1 behind" in row for row in rows for name in ("w1", "w2", "w3") if name in row}
+    assert behind == {"w1": False, "w2": True, "w3": False}
 
 
 # -- alerts --

@@ -5,10 +5,15 @@ from collections.abc import Callable
 from html import unescape
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+from sqlalchemy import text
+
 from admin.access import Role
 from admin.audit.journal import AuditFilter
 from admin.parts import ConsoleParts
 from policy.versions import Version, Versions
+from tests.idempotency.making import worker
 
 FIRST = """# Of the whole company.
 [defaults]
@@ -238,3 +243,47 @@ def test_a_lane_names_the_table_of_each_value(
     assert "email.notice" not in listed
     assert one.get("/policy/versions/1").status_code == 404
     assert one.get("/policy/draft").status_code == 403
+
+
+def test_a_draft_whose_effects_take_too_long_says_so_and_can_be_applied(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    if not parts.databases.primary.is_postgres:
+        pytest.skip("SQLite ends no statement by time")
+    applied(parts)
+    one = signed_in(browser, user)
+    lighter = FIRST.replace("threads = 20", "threads = 30")
+    fixed = FIRST + 'guarantee = "at_most_once"\n'
+    with parts.databases.primary.begin() as connection:
+        connection.execute(text("LOCK TABLE deliveries IN ACCESS EXCLUSIVE MODE"))
+        page = one.post("/policy/draft", text=lighter, base="1")
+        refused = one.post("/policy/draft", text=fixed, base="1")
+        done = one.post("/policy/apply", text=lighter, base="1", reason="more threads")
+    assert page.status_code == 200
+    assert "took longer than two seconds" in page.text
+    assert 'action="/policy/apply"' in page.text
+    assert "cannot be counted" in refused.text
+    assert 'action="/policy/apply"' not in refused.text
+    assert done.status_code == 303
+    assert newest(parts).number == 2
+
+
+def test_refusals_and_problems_of_a_draft_are_told_in_chinese(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    applied(parts)
+    lanes = replace(worker("w1"), lanes=["email.notice"], lease_ms=600_000)
+    parts.ledger.register(lanes)
+    one = signed_in(browser, user)
+    one.client.headers["accept-language"] = "zh"
+    fixed = FIRST + 'guarantee = "at_most_once"\n'
+    page = one.post("/policy/draft", text=fixed, base="1")
+    assert "通道 email.notice 正在工作" in page.text
+    assert "cannot go from" not in page.text
+    refused = one.post("/policy/apply", text=fixed, base="1", reason="once is enough")
+    assert refused.status_code == 422
+    assert "通道 email.notice 正在工作" in refused.text
+    wrong = one.post("/policy/draft", text="[lanes.nowhere]\nthreads = 3\n", base="1")
+    assert wrong.status_code == 422
+    assert "没有这个通道" in wrong.text
+    assert "no such lane" not in wrong.text

@@ -2,13 +2,20 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from litestar.testing import TestClient
+
 from admin.access import Role
+from admin.app import create_app
 from admin.audit.journal import AuditFilter
 from admin.parts import ConsoleParts
 from policy.templates.page import TemplateSource
 from policy.templates.versions import TemplateVersion, TemplateVersions
+from simulator import read_ledger, spawn
+from tests.admin.conftest import Browser
+from tests.admin.test_fleet import HOOK, with_accounts
 
 FIRST = """# Texts of the shop.
 [templates."order-paid"]
@@ -155,3 +162,71 @@ def test_a_rollback_is_a_new_version_with_the_old_texts(
     fields = {"text": first.source.text, "base": "2", "reason": "back"}
     assert one.post("/templates/apply", **fields).status_code == 303
     assert (newest(parts).number, newest(parts).source) == (3, first.source)
+
+
+def test_a_template_is_sent_for_a_test_with_its_exchange_and_its_row_in_the_audit(
+    parts: ConsoleParts, user: Callable[..., int], tmp_path: Path
+) -> None:
+    applied(parts)
+    user("lin", {Role.OPERATOR: ("*",)})
+    with spawn(tmp_path) as provider:
+        accounts = {
+            "main": {"provider": "webhook", "endpoint": f"{provider.url}/send"},
+            "mail": {"provider": "smtp", "endpoint": "smtp://127.0.0.1:9", "from": "a@example.com"},
+            "off": {"provider": "null"},
+        }
+        with TestClient(create_app(with_accounts(parts, accounts))) as client:
+            lin = Browser(client)
+            lin.sign_in("lin")
+            ways = re.findall(r'<option value="([^"]+)"', lin.get("/templates/one?name=login").text)
+            fields = {"name": "login", "var_code": "4711", "receiver": "customer-4711"}
+            fields |= {"through": f"{HOOK} main"}
+            without = lin.post("/templates/test", **fields)
+            answer = lin.post("/templates/test", **fields, reason="new text")
+            foreign = lin.post(
+                "/templates/test", **fields | {"through": "email.notice mail"}, reason="x"
+            )
+            wrong = lin.post("/templates/test", **fields | {"var_code": "many"}, reason="x")
+        calls = [one for one in read_ledger(provider.ledger) if one.accepted]
+    assert {way.partition(" ")[2] for way in ways} == {"main"}
+    assert without.status_code == 422
+    assert answer.status_code == 200, answer.text
+    assert "the provider has it" in answer.text
+    assert "Code 4711" in answer.text
+    assert "customer-4711" not in answer.text
+    assert "cu***11" in answer.text
+    assert (foreign.status_code, wrong.status_code) == (422, 422)
+    assert [one.receiver for one in calls] == ["customer-4711"]
+    (row,) = parts.journal.page(AuditFilter(action="account.test"), 10)
+    assert (row.subject, row.lane) == ("login by main to cu***11", HOOK)
+    assert (row.person, row.reason) == ("lin", "new text")
+
+
+def test_a_test_send_of_a_template_needs_an_operator_of_its_lane(
+    parts: ConsoleParts, user: Callable[..., int]
+) -> None:
+    applied(parts)
+    user("vi", {Role.VIEWER: ("*",)})
+    user("min", {Role.OPERATOR: ("webhook.marketing",), Role.VIEWER: ("*",)})
+    accounts = {"main": {"provider": "webhook", "endpoint": "http://127.0.0.1:9/"}}
+    fields = {"name": "login", "var_code": "1", "receiver": "u1", "reason": "x"}
+    with TestClient(create_app(with_accounts(parts, accounts))) as client:
+        viewer, other = Browser(client), Browser(client)
+        viewer.sign_in("vi")
+        other.sign_in("min")
+        assert "/templates/test" not in viewer.get("/templates/one?name=login").text
+        assert viewer.post("/templates/test", **fields, through=f"{HOOK} main").status_code == 403
+        assert "webhook.marketing main" in other.get("/templates/one?name=login").text
+        assert other.post("/templates/test", **fields, through=f"{HOOK} main").status_code == 403
+    assert parts.journal.page(AuditFilter(action="account.test"), 10) == []
+
+
+def test_a_wrong_value_is_named_in_chinese(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    applied(parts)
+    one = signed_in(browser, user)
+    one.client.headers["accept-language"] = "zh"
+    page = one.post("/templates/one", name="login", var_code="many")
+    assert page.status_code == 422
+    assert "应为 int" in page.text

@@ -19,7 +19,7 @@ from admin.process import run_console
 from backends.settings import ConsoleSettings, DatabaseSettings, KafkaSettings, Settings
 from deploy.local.errors import MissingPrograms
 from deploy.local.system import need
-from idempotency.sql_ledger import upgrade
+from tests.harness.databases import upgraded
 
 PASSWORD = "correct horse battery"
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
@@ -51,7 +51,7 @@ def settings_at(url: str) -> Settings:
         console=ConsoleSettings(health_address="127.0.0.1:0"),
         kafka=KafkaSettings(bootstrap="127.0.0.1:9"),
     )
-    upgrade(settings)
+    upgraded(settings)
     return settings
 
 

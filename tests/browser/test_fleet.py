@@ -14,39 +14,62 @@ import pytest
 from admin.access import Role
 from admin.parts import open_parts
 from admin.process import run_console
+from backends.metrics.families import RECEIPTS
 from backends.settings import ConsoleSettings, DatabaseSettings, Settings
 from idempotency.alerts.windows import AlertWindows, Raised
-from idempotency.fleet.snapshots import AccountSnapshot, LaneSnapshot, ProcessSnapshot, encoded
+from idempotency.fleet.snapshots import (
+    AccountSnapshot,
+    LaneSnapshot,
+    ProcessSnapshot,
+    ReceiptSnapshot,
+    encoded,
+)
 from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
+from policy.templates.page import TemplateSource
+from policy.templates.versions import TemplateVersions
+from simulator import Simulator, read_ledger, spawn
 from tests.browser.conftest import PASSWORD, Watched
 from tests.idempotency.making import worker
 
 SMS, HOOK = "sms.verification", "webhook.notice"
-ACCOUNTS = {
-    "hook-main": {"provider": "webhook", "endpoint": "http://127.0.0.1:9/send"},
-    "hook-spare": {"provider": "webhook", "endpoint": "http://127.0.0.1:9/other"},
-}
 PAGES = {
     "lanes": "/lanes",
     "lane": f"/lanes/{HOOK}",
     "fleet": "/fleet",
     "process": "/fleet/worker-2",
+    "receipts": "/fleet/receipts-1",
+    "template": "/templates/one?name=login",
     "accounts": "/accounts",
     "account": "/accounts/hook-main",
     "alerts": "/alerts",
     "alert": f"/alerts/lag?subject={SMS}",
 }
+LOGIN = """[templates."login"]
+channel = "webhook"
+text = "Your code is {{ code }}"
+[templates."login".variables]
+code = "int"
+"""
 DESK = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
+    with spawn(tmp_path_factory.mktemp("provider")) as provider:
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory, provider: Simulator) -> Settings:
     url = f"sqlite:///{tmp_path_factory.mktemp('fleet') / 'hongyan.db'}"
     settings = Settings(
         database=DatabaseSettings(url=url),
         console=ConsoleSettings(health_address="127.0.0.1:0"),
-        accounts=ACCOUNTS,
+        accounts={
+            "hook-main": {"provider": "webhook", "endpoint": f"{provider.url}/send"},
+            "hook-spare": {"provider": "webhook", "endpoint": "http://127.0.0.1:9/other"},
+        },
     )
     upgrade(settings)
     return settings
@@ -54,7 +77,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture(scope="module")
 def ledger(settings: Settings) -> Iterator[SqlLedger]:
-    """Two workers, one of which obeys a pause; a recovery that is lost; alerts."""
+    """Two workers, one of which obeys a pause; a receipts process; a template; alerts."""
     with closing(open_ledger(settings)) as ledger:
         lanes, lane = [SMS, HOOK], LaneSnapshot(in_flight=3, lag=1_200, partitions=4, rate=21.5)
         main = AccountSnapshot(rate=12.5, limit=50.0, token_age_s=3_200, token_left_s=4_000)
@@ -64,8 +87,15 @@ def ledger(settings: Settings) -> Iterator[SqlLedger]:
             lease = ledger.register(msgspec.structs.replace(info, lease_ms=600_000))
             of_lanes = {SMS: lane, HOOK: msgspec.structs.replace(lane, paused=number == 1)}
             accounts = {"hook-main": main, "hook-spare": shut}
-            text = encoded(ProcessSnapshot(1, of_lanes, accounts=accounts))
+            text = encoded(ProcessSnapshot(1, of_lanes, accounts=accounts, templates=number - 1))
             assert ledger.heartbeat(lease, "RUNNING", text)
+        info = msgspec.structs.replace(worker("receipts-1"), lanes=[], threads=0, kind=RECEIPTS)
+        lease = ledger.register(msgspec.structs.replace(info, lease_ms=600_000))
+        taken = ReceiptSnapshot(1_204, last_s=75, lag_s=3.4, asked_s=9)
+        receipts = {"hook-main": taken, "hook-spare": ReceiptSnapshot()}
+        assert ledger.heartbeat(lease, "RUNNING", encoded(ProcessSnapshot(1, receipts=receipts)))
+        nothing, source = TemplateSource("", {}), TemplateSource(LOGIN, {})
+        TemplateVersions(ledger.database).add(source, "mei", base=0, before=nothing)
         ledger.controls().pause([HOOK], None, author="mei", reason="the provider repairs")
         ledger.account_pauses().pause("hook-spare", "", None, author="mei", reason="slow")
         windows = AlertWindows(ledger.database, ledger.controls().clock)
@@ -172,3 +202,37 @@ def test_an_account_is_paused_on_one_worker_and_an_alert_acknowledged(
     one.page.click("#acknowledge button.primary")
     one.page.wait_for_selector("main >> text=I look")
     assert one.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("language", "sent"), [("en", "the provider has it"), ("zh", "供应商已接收")]
+)
+def test_a_template_is_sent_for_a_test_from_its_page(
+    open_page: Callable[..., Watched],
+    provider: Simulator,
+    tmp_path: Path,
+    language: str,
+    sent: str,
+) -> None:
+    one = open_page(locale=language, viewport=PHONE)
+    one.sign_in()
+    one.page.goto(f"{one.address}/templates/one?name=login")
+    one.page.fill("[name=var_code]", "4711")
+    one.page.click("form[action='/templates/one'] button.primary")
+    one.page.wait_for_selector("text=Your code is 4711")
+    one.page.click("[data-dialog=test]")
+    one.page.select_option("#test-through", f"{HOOK} hook-main")
+    one.page.fill("#test-receiver", f"customer-{language}-4711")
+    one.page.fill("#test-reason", "new text")
+    one.page.screenshot(path=tmp_path / f"ask-{language}.png", full_page=True)
+    dialog = "document.querySelector('#test')"
+    assert one.page.evaluate(f"{dialog}.scrollWidth <= {dialog}.clientWidth"), "nothing is cut off"
+    assert one.findings() == []
+    one.page.click("#test button.primary")
+    one.page.wait_for_selector(f"text={sent}")
+    one.page.screenshot(path=tmp_path / f"sent-{language}.png", full_page=True)
+    assert f"customer-{language}" not in one.page.content()
+    assert one.findings() == []
+    assert one.complaints == []
+    receivers = [record.receiver for record in read_ledger(provider.ledger)]
+    assert f"customer-{language}-4711" in receivers

@@ -37,6 +37,8 @@ class Hit:
     """The lane that it paused."""
     quiet_ms: tuple[int, int] = (0, 0)
     """From when until when nothing of that lane may come to the provider."""
+    resumed_ms: int = 0
+    """When a person had resumed it."""
 
 
 @dataclass

@@ -14,6 +14,7 @@ from tests.harness import Fleet, Sent, notification
 MAIN = "main"
 """The account whose provider says what became of a call."""
 _COPIES = 3
+_WAITING = 60
 _BACKLOG_KEYS, _BACKLOG_EACH = 4, 150
 _POISON = (b"not an envelope", b"{}", b'{"v":1}', b"\xff\xfe", b"[]", b'{"v":99,"id":"x"}')
 _SLOW_TTL_MS, _STALE_TTL_MS = 1_500, 2_500
@@ -42,6 +43,11 @@ def produce(fleet: Fleet, kind: Kind) -> list[Sent]:
             return _copies(fleet, _several(40, FICKLE, AGAIN))
         case _:
             return []
+
+
+def of_paused(fleet: Fleet, lane: str) -> list[Sent]:
+    """Produce notifications of a lane that is paused, so that they wait for its resume."""
+    return fleet.send([notification(lane, account=MAIN) for _ in range(_WAITING)])
 
 
 def _several(count: int, lane: str, receiver: str, ttl_ms: int | None = None) -> list[Notification]:

@@ -99,6 +99,7 @@ def judge(books: Books) -> Judgement:
         *ends.poison(books),
         *ends.without_effect(books),
         *pauses.sent_in_pause(books),
+        *pauses.resumed_late(books),
         *ends.not_drained(books),
         *announced.problems(books.events, rows, moves, books.announced),
         *_of_silences(found.silences, books),

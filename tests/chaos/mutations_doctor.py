@@ -37,7 +37,7 @@ DOCTOR: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a topic that may not be read is not known",
-        "producer.doctor.topic_rules:_known",
+        "producer.doctor.rules.topic_rules:_known",
         "        if state.refusal:\n",
         "        if not state.name:\n",
         (_UNKNOWN + "test_a_topic_whose_settings_may_not_be_read_passes_no_rule_about_them",),
@@ -51,7 +51,7 @@ DOCTOR: tuple[Mutation, ...] = (
     ),
     Mutation(
         "no command demands more copies in sync than there are",
-        "producer.doctor.topic_rules:min_isr",
+        "producer.doctor.rules.topic_rules:min_isr",
         "copies[said.subject] < _COPIES",
         "copies[said.subject] < 0",
         (_RULES + "test_with_too_few_copies_no_command_demands_more_of_them_in_sync",),
@@ -75,7 +75,7 @@ DOCTOR: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a partition that takes most records is hot",
-        "producer.doctor.topic_rules:hot",
+        "producer.doctor.rules.topic_rules:hot",
         "share < max(",
         "share <= 1 or share < max(",
         (f"{_SEED}[partition-hot]", _RULES + "test_the_hot_key_is_named"),

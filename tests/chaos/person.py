@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from contextlib import closing
+from typing import NamedTuple
 
 from backends.settings import DatabaseSettings, Settings
 from idempotency.ledger import LedgerError
@@ -32,17 +33,29 @@ def race(database_url: str, keys: Collection[str], seconds: float) -> tuple[int,
     return won, lost
 
 
-def pause(database_url: str, lane: str, seconds: float) -> tuple[int, int]:
-    """Pause the lane for so long; from when until when nothing of it may be sent."""
+class Paused(NamedTuple):
+    """A pause that was. Epoch milliseconds of this machine."""
+
+    quiet_ms: tuple[int, int]
+    """From when until when nothing of the lane may be sent."""
+    resumed_ms: int
+    """When the ledger had the order to resume."""
+
+
+def pause(database_url: str, lane: str, seconds: float, meanwhile: Callable[[], object]) -> Paused:
+    """Pause the lane for so long, and call `meanwhile` once nobody may send any more."""
     by = {"author": "chaos", "reason": "a fault of the plan"}
     with closing(open_ledger(Settings(database=DatabaseSettings(url=database_url)))) as ledger:
         controls = ledger.controls()
         _insist(lambda: controls.pause([lane], None, **by))
         paused_at = now_ms()
-        time.sleep(seconds)
+        time.sleep(OBEYED_MS / 1_000)
+        meanwhile()
+        time.sleep(max(0.0, seconds - (now_ms() - paused_at) / 1_000))
         until = now_ms()
         _insist(lambda: controls.resume([lane], **by))
-    return paused_at + OBEYED_MS, until
+        resumed_at = now_ms()
+    return Paused((paused_at + OBEYED_MS, until), resumed_at)
 
 
 def _insist(order: Callable[[], object]) -> None:

@@ -15,6 +15,7 @@ from rich.table import Table
 from tests.chaos.books import Books, Hit
 from tests.chaos.judge import Judgement
 from tests.chaos.kinds import KILLS
+from tests.chaos.pauses import resumes
 from tests.chaos.plan import Plan
 
 _PROBLEMS_SHOWN = 50
@@ -65,6 +66,7 @@ def report(
         "recovery_bound_s": books.limits.recovery_s,
         "longest_silence": silence._asdict() if silence else None,
         "took_s": {name: _quantile(found.took_s, q) for name, q in _QUANTILES.items()},
+        "resumes_ms": resumes(books),
         "silences": [one._asdict() for one in found.silences],
         "workers": [_life(life, start) for life in books.lives],
         "memory_mb": max((life.peak_mb for life in books.lives), default=0.0),

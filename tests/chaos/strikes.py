@@ -77,6 +77,8 @@ class Strikes:
         """Life number to the SIGTERM it got."""
         self._held_back = False
         """No worker is started: the group must be empty."""
+        self._paused: set[str] = set()
+        """Lanes that a person paused; the helper of the pause takes its lane out again."""
         self._helpers: list[threading.Thread] = []
 
     @property
@@ -436,20 +438,28 @@ class Strikes:
         return True
 
     def _pause_lane(self, fault: Fault) -> bool:
-        """A person pauses a lane in all processes, and resumes it."""
-        if "postgres" in self.away:
+        """A person pauses a lane in all processes, and resumes it. A second pause waits for the end of the
+        first one, whose resume would end both."""
+        lane = LANES[int(fault.victim * len(LANES))]
+        if "postgres" in self.away or lane in self._paused:
             return False
         hit = self._hit(fault)
-        hit.lane = LANES[int(fault.victim * len(LANES))]
+        hit.lane = lane
+        self._paused.add(lane)
 
         def pause() -> None:
             url = self._fleet.ground.database_url
-            hit.quiet_ms = person.pause(url, hit.lane, fault.down_s)
-            hit.effect = f"{hit.lane} was paused"
+            found = person.pause(url, hit.lane, fault.down_s, lambda: self._wait_in_pause(hit))
+            hit.quiet_ms, hit.resumed_ms = found
+            hit.effect = f"{hit.lane} was paused, {len(hit.sent)} notifications waited"
             hit.until_ms = now_ms()
+            self._paused.discard(lane)
 
         self._beside(pause)
         return True
+
+    def _wait_in_pause(self, hit: Hit) -> None:
+        hit.sent = bursts.of_paused(self._fleet, hit.lane)
 
     # -- how --
 

@@ -16,6 +16,7 @@ from tests.chaos.doubt import WAKING, Doubt
 from tests.chaos.history import Move
 from tests.chaos.judge import Judgement, judge
 from tests.chaos.kinds import Kind
+from tests.chaos.pauses import resumed_late
 from tests.chaos.plan import Fault
 from tests.harness import Committed, Place, Sent, keys_of, notification
 from tests.harness.books import Row
@@ -565,6 +566,46 @@ def paused(since: int, until: int, lane: str = "webhook.notice") -> Hit:
     found = hit(Kind.PAUSED, since - 5_000, until_ms=until, number=2)
     found.lane, found.quiet_ms = lane, (since, until)
     return found
+
+
+def resumed(made: Maker, waits_ms: int) -> Hit:
+    """A pause until the eighth's call, which had waited for so long since the resume."""
+    called_at = made.records[8].at_ms
+    found = paused(called_at - waits_ms - 500, called_at - waits_ms)
+    found.sent, found.resumed_ms = made.sent[8:9], called_at - waits_ms
+    made.rows = {key: row._replace(lane="sms.notice") for key, row in made.rows.items()}
+    found.lane = "webhook.notice"
+    return found
+
+
+def test_what_waited_for_a_resume_and_came_late_is_a_problem(made: Maker) -> None:
+    made.hits = [resumed(made, 5_001)]
+    assert resumed_late(made.books()) == [
+        "fault 2: no call for webhook.notice within 5 s of its resume"
+    ]
+
+
+def test_what_comes_within_five_seconds_of_a_resume_is_no_problem(made: Maker) -> None:
+    made.hits = [resumed(made, 4_999)]
+    assert resumed_late(made.books()) == []
+
+
+def test_what_waited_for_a_resume_and_never_came_is_a_problem(made: Maker) -> None:
+    made.hits = [resumed(made, 100)]
+    del made.records[8]
+    assert len(resumed_late(made.books())) == 1
+
+
+@pytest.mark.parametrize(("kind", "count"), [(Kind.KILL, 0), (Kind.LIMITS, 0), (Kind.POISON, 1)])
+def test_a_resume_that_met_another_fault_proves_nothing(
+    made: Maker, kind: Kind, count: int
+) -> None:
+    late = resumed(made, 6_000)
+    made.hits = [
+        late,
+        hit(kind, late.resumed_ms + 1_000, until_ms=late.resumed_ms + 2_000, number=3),
+    ]
+    assert len(resumed_late(made.books())) == count
 
 
 # -- workers --

@@ -137,7 +137,11 @@ class Deployment:
     def __init__(self, folder: Path, servers: Mapping[str, str], topic_prefix: str) -> None:
         self._folder = folder
         self._servers = servers
-        names = ("HONGYAN_KAFKA__TOPIC_PREFIX", "HONGYAN_KAFKA__GROUP_ID")
+        names = (
+            "HONGYAN_KAFKA__TOPIC_PREFIX",
+            "HONGYAN_KAFKA__GROUP_ID",
+            "HONGYAN_LOOKBACK__TOPIC",
+        )
         self._isolation = dict.fromkeys(names, topic_prefix)
         self._held = ExitStack()
         self._reserved = {

@@ -22,7 +22,12 @@ from tests.harness.waiting import await_
 
 _ACCOUNTS = re.compile(r"^\[(receipts\.)?accounts\.\w+\]\n(?:(?!\[).*\n)*", re.MULTILINE)
 _SMS = ["--to", "+8613800000001", "--template", "SMS_154950909", "--param", "code=4711"]
-_PRODUCTION = {"aliyun-access-key-secret": "a", "aliyun-receipts": "b", "mail-password": "c"}
+_PRODUCTION = {
+    "orders-check": "d",
+    "aliyun-access-key-secret": "a",
+    "aliyun-receipts": "b",
+    "mail-password": "c",
+}
 _CONSOLE = {"console": "a key of the audit, 32 characters or more"}
 _WAIT_S = 60.0
 _UNITS = {"aliyun": "a", "aliyun-receipts": "b", **_CONSOLE}
@@ -76,13 +81,13 @@ def deployed(request: pytest.FixtureRequest) -> tuple[list[Launch], list[Launch]
     return waiting[:1], once, [one for one in ours.values() if one.ready]
 
 
-@pytest.mark.timeout(300)  # twelve processes of their own
+@pytest.mark.timeout(300)  # fourteen processes of their own
 def test_every_process_is_ready_with_exactly_its_configuration(
     deployed: tuple[list[Launch], list[Launch], list[Launch]], fleet: Deployment, database: str
 ) -> None:
     waiting, once, serving = deployed
     assert sorted(one.name for one in serving) == [
-        *("console", "gateway", "receipts", "recovery", "simulator", "worker")
+        *("console", "gateway", "lookback", "receipts", "recovery", "simulator", "worker")
     ]
     assert len(once) == 2
     waits = [fleet.start(launch) for launch in waiting]
@@ -107,7 +112,7 @@ def test_every_process_is_ready_with_exactly_its_configuration(
     )
     if worker.launch.healthcheck:
         assert worker.run_beside(worker.launch.healthcheck) == 0, worker.tail()
-    assert [process.stop() for process in (*others, simulator)] == [0] * 6
+    assert [process.stop() for process in (*others, simulator)] == [0] * 7
 
 
 def without_accounts(launch: Launch) -> Launch:
@@ -157,7 +162,9 @@ def settings_of(launch: Launch, root: Path) -> Mapping[str, object]:
     return {**load_accounts(settings.accounts), "receipts": sorted(load_sources(settings))}
 
 
-@pytest.mark.parametrize("name", ["worker", "recovery", "receipts", "gateway", "console"])
+@pytest.mark.parametrize(
+    "name", ["worker", "recovery", "receipts", "gateway", "console", "lookback"]
+)
 def test_a_unit_reads_its_accounts_from_its_credentials(name: str, tmp_path: Path) -> None:
     paths = {f"/etc/hongyan/secrets/{key}": text for key, text in _UNITS.items()}
     paths |= dict.fromkeys(["/etc/hongyan/secrets/database-url"], "postgresql://postgres:5432/h")

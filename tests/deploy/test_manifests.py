@@ -16,7 +16,7 @@ from tests.deploy.launches import DEPLOY, of_compose, of_overlay
 from tests.deploy.rendering import OVERLAYS, manifests
 
 CONTROLLERS = ("Deployment", "StatefulSet")
-SERVING = ("worker", "recovery", "receipts", "gateway", "console")
+SERVING = ("worker", "recovery", "receipts", "gateway", "console", "lookback")
 
 
 def named(overlay: str, kind: str, name: str) -> dict[str, Any]:

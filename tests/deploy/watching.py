@@ -12,6 +12,7 @@ import yaml
 from backends.metrics.catalogue import FAMILIES
 from backends.metrics.families import MetricType
 from deploy.local.layout import REPOSITORY
+from hongyan_client.spool.spool import SpoolReadings
 
 RULES: Final = REPOSITORY / "deploy" / "prometheus" / "rules.yaml"
 RULES_TEST: Final = REPOSITORY / "deploy" / "prometheus" / "rules_test.yaml"
@@ -59,8 +60,11 @@ def metrics_of(expression: str) -> set[str]:
 
 
 def known_metrics() -> set[str]:
-    """Returns every name of a sample: those of docs/metrics.md, and those of recording rules."""
-    return recorded() | {name for family in FAMILIES for name in _samples(family.name, family.type)}
+    """Returns every name of a sample: those of docs/metrics.md, those that a business exports of its spool
+    (docs/spool.md), and those of recording rules."""
+    spool = {f"hongyan_spool_{name}" for name in SpoolReadings._fields}
+    ours = {name for family in FAMILIES for name in _samples(family.name, family.type)}
+    return recorded() | ours | spool
 
 
 def _samples(name: str, kind: MetricType) -> Iterable[str]:

@@ -16,7 +16,7 @@ from dispatcher.metrics import Metrics
 from dispatcher.wiring import BuiltWorker, OpenedBackends, build
 from dispatcher.worker import WorkerStages
 from idempotency.prefilter_redis import open_prefilter
-from idempotency.sql_ledger import open_ledger, upgrade
+from idempotency.sql_ledger import open_ledger
 from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy, Ordering, Policy
 from policy.templates.active import ActiveTemplates, TemplateFollower
@@ -24,6 +24,7 @@ from policy.templates.page import TemplateSource
 from policy.templates.templates import Templates
 from policy.versions import Versions
 from sending.alerts.notifier import AlertNotifier
+from tests.harness.databases import upgraded
 from tracing import open_recorder
 
 ORDERED = Lane("webhook", "notice")
@@ -48,7 +49,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltWorker]:
         worker=WorkerSettings(id="wired"),
         accounts={"main": {"provider": "webhook", "endpoint": "http://127.0.0.1:9"}},
     )
-    upgrade(settings)
+    upgraded(settings)
     with ExitStack() as stack:
         ledger = open_ledger(settings)
         stack.callback(ledger.close)

@@ -13,12 +13,13 @@ from schemathesis import GenerationMode
 from schemathesis import checks as known_checks
 
 from backends.settings import DatabaseSettings, Settings, TraceSettings
-from idempotency.sql_ledger import clock_of, upgrade
+from idempotency.sql_ledger import clock_of
 from producer.gateway.api_keys import KeyScope, terms_of
 from producer.gateway.http_app import HANDLERS, build_gateway
 from producer.gateway.key_store import KeyStore
 from producer.gateway.openapi import document
 from producer.gateway.wiring import open_gateway
+from tests.harness.databases import upgraded
 from tests.producer.gateway.conftest import MemoryPublisher, bearer
 
 EXAMPLES = 20
@@ -30,7 +31,7 @@ def described(sqlite_database: str) -> Iterator[tuple[Any, str]]:
         database=DatabaseSettings(url=sqlite_database),
         trace=TraceSettings(kafka=False, database=False),
     )
-    upgrade(settings)
+    upgraded(settings)
     with ExitStack() as stack:
         opened = open_gateway(settings, stack, MemoryPublisher())
         database = opened.endpoint.parts.stories._database

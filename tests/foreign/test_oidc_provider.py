@@ -17,9 +17,9 @@ from admin.access import Role
 from admin.app import create_app
 from admin.parts import ConsoleParts, open_parts
 from backends.settings import ConsoleSettings, DatabaseSettings, Settings
-from idempotency.sql_ledger import upgrade
 from tests.admin.conftest import Browser
 from tests.foreign.node_programs import ready
+from tests.harness.databases import upgraded
 
 JUDGE: Final = Path(__file__).parent / "oidc"
 URL: Final = "http://testserver.local"
@@ -57,7 +57,7 @@ def parts(issuer: str, sqlite_database: str) -> Iterator[ConsoleParts]:
         oidc_roles={"sre": "operator:sms.*"},
     )
     settings = Settings(database=DatabaseSettings(url=sqlite_database), console=console)
-    upgrade(settings)
+    upgraded(settings)
     with ExitStack() as stack:
         yield open_parts(settings, stack)
 

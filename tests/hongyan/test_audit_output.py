@@ -14,7 +14,8 @@ from hongyan import terminal
 from hongyan.output.audit import audit_table, double_lines, explanations
 from hongyan.spark.audit import show
 from idempotency.lost.audits import Audit, Audits, StoredDouble, put_audits
-from idempotency.sql_ledger import clock_of, open_ledger, upgrade
+from idempotency.sql_ledger import clock_of, open_ledger
+from tests.harness.databases import upgraded
 
 HOUR_MS = 3_600_000
 HOUR = 498_611 * HOUR_MS
@@ -77,7 +78,7 @@ def test_the_newest_day_of_audits_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = Settings(database=DatabaseSettings(url=f"sqlite:///{tmp_path}/l.db"))
-    upgrade(settings)
+    upgraded(settings)
     ledger = open_ledger(settings)
     terminal.out.cache_clear()
     show(ledger.database)

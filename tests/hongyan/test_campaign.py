@@ -11,9 +11,10 @@ import pytest
 from sqlalchemy import text
 
 from backends.settings import load
-from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from producer.campaigns.run_store import runs_of
 from producer.campaigns.store import campaigns_of
+from tests.harness.databases import upgraded
 from tests.hongyan.conftest import Run
 
 NEW = ("campaign", "new", "crowd.csv", "--lane", "sms.marketing", "--template", "sale")
@@ -35,7 +36,7 @@ def ledger(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlLedger]
         "receiver,nick,amount\n+8613800000001,Li,5\n+8613800000002,Wang,x\n"
     )
     settings = load()
-    upgrade(settings)
+    upgraded(settings)
     ledger = open_ledger(settings)
     yield ledger
     ledger.close()

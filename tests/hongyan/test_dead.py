@@ -1,5 +1,6 @@
 """hongyan dead: from the topic to the terminal, and back to the lane."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,9 @@ import pytest
 
 from backends.kafka import clients as kafka
 from backends.kafka.topic_reader import read_topic
-from backends.settings import KafkaSettings
+from backends.settings import DatabaseSettings, KafkaSettings, Settings
+from idempotency.dead_letters.rows import LetterEntry
+from idempotency.sql_ledger import open_ledger
 from sending.dead_letters.batches import batches
 from sending.dead_letters.reader import DeadLetter
 from tests.hongyan.conftest import Run
@@ -141,3 +144,80 @@ def test_a_batch_is_bounded_by_its_bytes_and_names_an_origin_once() -> None:
     twice = list(batches([letter(1), letter(2), letter(1)]))
     assert [[one.origin for one in batch] for batch in twice] == [["t/0/2", "t/0/1"]]
     assert [len(batch) for batch in batches(letter(n) for n in range(250))] == [100, 100, 50]
+
+
+def index_of(folder: Path, *letters: LetterEntry) -> None:
+    """Enters letters as a recovery does that has read the whole topic."""
+    with closing(
+        open_ledger(Settings(database=DatabaseSettings(url=ledger_url(folder))))
+    ) as ledger:
+        index = ledger.letter_index()
+        index.look("t1", {0: (0, len(letters))})
+        index.enter("t1", letters, {0: (0, len(letters))})
+
+
+def ledger_url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'ledger.db'}"
+
+
+def letter(number: int, reason: str = "bad_ttl", lane: str = "sms.notice") -> LetterEntry:
+    origin = f"hongyan.dispatch.{lane}/0/{number}"
+    at = 1_790_000_000_000 + number
+    detail = "$.ttl_ms: above 0"
+    sizes = (80, "WHOLE", "0" * 32)
+    return LetterEntry(origin, 0, number, at, reason, detail, lane, f"m-{number}", *sizes)
+
+
+@pytest.fixture
+def no_kafka(folder: Path, hongyan: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HONGYAN_KAFKA__BOOTSTRAP", "127.0.0.1:9")
+    monkeypatch.setenv("HONGYAN_DATABASE__URL", ledger_url(folder))
+    assert hongyan("db", "upgrade").code == 0
+
+
+@pytest.mark.usefixtures("no_kafka")
+def test_the_list_comes_from_the_index_and_needs_no_kafka(hongyan: Run, folder: Path) -> None:
+    index_of(folder, letter(0), letter(1, "not_json"), letter(2, lane="email.notice"))
+    listed = hongyan("dead", "list", "--json")
+    assert (listed.code, listed.err) == (0, "")
+    assert [x["id"] for x in listed.json] == ["m-2", "m-1", "m-0"]
+    assert listed.json[0]["place"] == "hongyan.dead/0/2"
+    assert listed.json[0]["receivers"] is None, "the index holds none"
+    for arguments, ids in (
+        (("--reason-code", "not_json"), ["m-1"]),
+        (("--lane", "email.notice"), ["m-2"]),
+        (("--limit", "1"), ["m-2"]),
+        (("--since", "1h"), []),
+    ):
+        assert [x["id"] for x in hongyan("dead", "list", *arguments, "--json").json] == ids
+    table = hongyan("dead", "list").out
+    assert "OPEN" in table
+    assert "hongyan.dispatch.sms.notice/0/1" in table
+
+
+@pytest.mark.usefixtures("no_kafka")
+def test_a_list_of_an_index_that_is_behind_says_so(hongyan: Run, folder: Path) -> None:
+    index_of(folder, letter(0))
+    with closing(
+        open_ledger(Settings(database=DatabaseSettings(url=ledger_url(folder))))
+    ) as ledger:
+        ledger.letter_index().look("t1", {0: (0, 7)})
+    listed = hongyan("dead", "list", "--json")
+    assert [x["id"] for x in listed.json] == ["m-0"]
+    assert "6 newer letters are not in the index yet" in listed.err
+
+
+def test_without_an_index_the_topic_is_read(hongyan: Run, kafka: str, prefix: str) -> None:
+    origin = bury(kafka, prefix, 1, "bad_ttl", b"{}")
+    listed = hongyan("dead", "list", "--json")
+    assert [x["origin"] for x in listed.json] == [origin]
+    assert "no recovery has read the topic of dead letters yet" in listed.err
+
+
+def test_a_person_may_ask_for_the_topic_itself(
+    hongyan: Run, kafka: str, prefix: str, folder: Path
+) -> None:
+    origin = bury(kafka, prefix, 1, "bad_ttl", b"{}")
+    index_of(folder, letter(0))
+    listed = hongyan("dead", "list", "--from-topic", "--json")
+    assert [x["origin"] for x in listed.json] == [origin]

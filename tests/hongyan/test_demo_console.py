@@ -21,8 +21,8 @@ from hongyan.commands import demo
 from hongyan.demo.folder import LEDGER, is_marked, new_folder, set_mark
 from hongyan.dev.environment import locked
 from hongyan.errors import NotDone, WrongUsage
-from idempotency.sql_ledger import upgrade
 from simulator import read_ledger
+from tests.harness.databases import upgraded
 from tests.harness.waiting import await_
 from tests.hongyan.conftest import PROGRAM, Run
 
@@ -111,7 +111,7 @@ def test_no_other_ledger_is_served(hongyan: Run, folder: Path) -> None:
     assert absent.err.startswith("hongyan-demo has no ledger of `hongyan demo`; run it first")
     other = folder / "hongyan-demo"
     other.mkdir()
-    upgrade(Settings(database=DatabaseSettings(url=f"sqlite:///{other / LEDGER}")))
+    upgraded(Settings(database=DatabaseSettings(url=f"sqlite:///{other / LEDGER}")))
     assert hongyan("console", "--demo").err == absent.err
     (other / LEDGER).write_text("no database at all, but a file of some length")
     assert hongyan("console", "--demo").err == absent.err

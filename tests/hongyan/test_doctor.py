@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from producer.doctor.diagnosis import Diagnosis, diagnose
-from producer.doctor.rules import RULES
+from producer.doctor.rule_list import RULES
 from tests.hongyan.conftest import Run
 from tests.producer.doctor.healthy import facts, partitions, with_partitions, with_topic
 

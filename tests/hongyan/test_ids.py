@@ -8,8 +8,8 @@ import uuid
 import pytest
 
 from backends.settings import DatabaseSettings, Settings
-from idempotency.sql_ledger import upgrade
 from message.snowflake import SnowflakeParts, encode_snowflake
+from tests.harness.databases import upgraded
 from tests.hongyan.conftest import Run
 
 AT_MS = 1_790_000_000_123
@@ -26,7 +26,7 @@ def test_new_makes_many_snowflakes_under_one_leased_number(
     hongyan: Run, sqlite_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HONGYAN_DATABASE__URL", sqlite_database)
-    upgrade(Settings(database=DatabaseSettings(url=sqlite_database)))
+    upgraded(Settings(database=DatabaseSettings(url=sqlite_database)))
     first = hongyan("id", "new", "--kind", "snowflake", "--count", "3", "--json").json
     second = hongyan("id", "new", "--kind", "snowflake").out.split()
     ids = first["ids"] + second

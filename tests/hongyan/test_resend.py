@@ -11,11 +11,12 @@ import pytest
 from backends.settings import load
 from hongyan.commands import deliveries as deliveries_command
 from idempotency.recalls import Kind
-from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Template, decode, encode
 from message.reasons import DROP_CODES, resend_of_dropped
 from message.states import Event
+from tests.harness.databases import upgraded
 from tests.hongyan.conftest import Run
 from tests.hongyan.test_send import records
 from tests.idempotency.making import claimed, claims, deliveries, settle, worker
@@ -26,7 +27,7 @@ def ledger(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlLedger]
     monkeypatch.setenv("HONGYAN_TRACE__KAFKA", "false")
     monkeypatch.setenv("HONGYAN_RECOVERY__TOPIC_DAYS", "8")
     settings = load()
-    upgrade(settings)
+    upgraded(settings)
     ledger = open_ledger(settings)
     ledger.register(worker("w1"))
     yield ledger
@@ -406,7 +407,7 @@ def test_a_receiver_that_the_key_does_not_open_is_listed_as_such(
 ) -> None:
     monkeypatch.setenv("HONGYAN_DATABASE__PAYLOAD_KEY", b64encode(b"k" * 32).decode())
     settings = load()
-    upgrade(settings)
+    upgraded(settings)
     with closing(open_ledger(settings)) as sealed:
         sealed.register(worker("w1"))
         parked(sealed)

@@ -12,8 +12,9 @@ import pytest
 from backends.settings import load
 from hongyan import terminal
 from idempotency.resend_jobs.contract import ItemChange, ItemFate, JobState
-from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery
+from tests.harness.databases import upgraded
 from tests.hongyan.conftest import Run
 from tests.hongyan.test_resend import parked
 from tests.idempotency.making import worker
@@ -26,7 +27,7 @@ BY_STATE = ("--state", "parked", "--lane", "sms.*", "--since", "1h")
 def ledger(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlLedger]:
     monkeypatch.setenv("HONGYAN_TRACE__KAFKA", "false")
     settings = load()
-    upgrade(settings)
+    upgraded(settings)
     ledger = open_ledger(settings)
     ledger.register(worker("w1"))
     yield ledger

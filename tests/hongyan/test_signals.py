@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backends.settings import DatabaseSettings, Settings
-from idempotency.sql_ledger import upgrade
+from tests.harness.databases import upgraded
 
 CONFIG = """
 [kafka]
@@ -39,7 +39,7 @@ PROGRAM = [sys.executable, "-c", "from hongyan.cli import main; main()"]
 def test_a_signal_at_the_very_start_ends_it_well(
     command: str, number: signal.Signals, sqlite_database: str, tmp_path: Path
 ) -> None:
-    upgrade(Settings(database=DatabaseSettings(url=sqlite_database)))
+    upgraded(Settings(database=DatabaseSettings(url=sqlite_database)))
     config, url = tmp_path / "hongyan.toml", tmp_path / "url"
     os.mkfifo(url)
     config.write_text(CONFIG.format(pipe=url))

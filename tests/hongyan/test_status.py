@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from backends.settings import DatabaseSettings, Settings
+from idempotency.fleet.snapshots import BacklogSnapshot
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.states import Event
 from sending.alerts.rules import parked
+from sending.runtime.heartbeat import ProcessHeartbeat
 from tests.hongyan.conftest import Run
 from tests.idempotency.making import claimed, delivery, settle, worker
 from tests.idempotency.test_lines import LANES, head_and_followers
@@ -37,7 +40,7 @@ def test_a_ledger_is_not_made_by_looking(folder: Path, hongyan: Run) -> None:
 def test_an_empty_ledger_is_told_so(ledger: SqlLedger, hongyan: Run) -> None:
     said = hongyan("status")
     assert said.code == 0
-    assert "no worker and no recovery runs" in said.out
+    assert "no worker, recovery or receipts process runs" in said.out
     assert "nothing is open or parked" in said.out
     assert "no open alerts" in said.out
 
@@ -125,3 +128,33 @@ def test_heads_that_wait_say_until_when(ledger: SqlLedger, hongyan: Run) -> None
     assert f"; now: hongyan resend {later.key}" in said
     assert "due: recovery sends it" in said
     assert "when it reads its Kafka record again" in said
+
+
+def test_processes_of_every_kind_are_shown_with_their_backlog(
+    ledger: SqlLedger, hongyan: Run
+) -> None:
+    waits = BacklogSnapshot(waiting=1_234, oldest_s=90, parked=2)
+    ProcessHeartbeat(ledger, "lookback", "back-1", threading.Event(), lambda: waits).beat()
+    (named,) = [line for line in hongyan("status").out.splitlines() if "back-1" in line]
+    assert "1,234, 90 s, 2 parked" in named
+    (found,) = hongyan("status", "--json").json["processes"]
+    assert (found["kind"], found["snapshot"]["backlog"]["waiting"]) == ("lookback", 1_234)
+
+
+def test_a_kind_that_is_called_for_and_does_not_live_is_named(
+    ledger: SqlLedger, hongyan: Run, folder: Path
+) -> None:
+    assert "lookback" not in hongyan("status").out
+    (folder / "hongyan.toml").write_text("[lookback.biz_types.order]\n")
+    assert "no lookback lives: lookback.biz_types names kinds" in hongyan("status").out
+    assert hongyan("status", "--json").json["absent"] == ["lookback"]
+
+
+def test_an_outbox_that_cannot_be_asked_is_told(
+    ledger: SqlLedger, hongyan: Run, folder: Path
+) -> None:
+    (folder / "hongyan.toml").write_text(f'[relay]\noutbox_url = "sqlite:///{folder}/shop.db"\n')
+    said = hongyan("status")
+    assert said.code == 0
+    assert "the outbox cannot be asked for its relays" in said.out
+    assert "no relay lives: relay.outbox_url names an outbox" in said.out

@@ -338,7 +338,7 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         ("alerts", "silence", "lagg", "--for", "1h", "--reason", "r"),
         2,
         (
-            "there is no rule 'lagg'; there are breaker_open, dead_letters_held, dropped, "
+            "there is no rule 'lagg'; there are breaker_open, campaign_paused, dead_letters_held, dropped, "
             "heartbeat_lost, lag, lane_paused, log_began_anew, login_refused, lookback_conflict, "
             "lookback_forward_late, lookback_unresolved, lost, oldest_uncommitted, outbox_late, "
             "outbox_parked, outcomes_late, parked, policy_lanes_kept, policy_refused, "

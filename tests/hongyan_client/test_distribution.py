@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 from zipfile import ZipFile
@@ -83,6 +84,27 @@ def run(*command: str) -> str:
         pytest.skip(f"packages cannot be installed here: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_wheel_made_from_the_sdist_holds_the_same_files_and_the_licence(tmp_path: Path) -> None:
+    names: list[set[str]] = []
+    for folder, kinds in (("tree", ["--wheel"]), ("sdist", ["--sdist", "--wheel"])):
+        out = tmp_path / folder
+        source = ROOT / "client"
+        for kind in kinds:
+            run(str(UV), "build", "--quiet", kind, "--out-dir", str(out), str(source))
+            if kind == "--sdist":
+                (archive,) = out.glob("*.tar.gz")
+                with tarfile.open(archive) as packed:
+                    packed.extractall(tmp_path / "unpacked", filter="data")
+                (source,) = (tmp_path / "unpacked").iterdir()
+        (wheel,) = out.glob("*.whl")
+        with ZipFile(wheel) as opened:
+            names.append(set(opened.namelist()))
+            (licence,) = (name for name in names[-1] if name.endswith("licenses/LICENSE"))
+            assert opened.read(licence) == (ROOT / "LICENSE").read_bytes()
+    assert names[0] == names[1]
+    assert "hongyan_client/_vendor/message/envelope.py" in names[1]
 
 
 def test_it_sends_from_an_empty_environment(cluster: EmbeddedKafka, tmp_path: Path) -> None:

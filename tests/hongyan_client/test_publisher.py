@@ -19,6 +19,7 @@ from hongyan_client.errors import (
     BufferFull,
     ClientClosed,
     NotDelivered,
+    SendFailed,
     SendInDoubt,
     WrongProperties,
 )
@@ -119,6 +120,49 @@ def test_many_threads_share_one_publisher(cluster: EmbeddedKafka, opened: Opened
         thread.join(PATIENCE_S)
     assert publisher.flush(PATIENCE_S) == 0
     assert sorted(future.result(0).offset for future in sent) == list(range(800))
+
+
+def test_a_batch_ends_record_by_record_and_in_order(cluster: EmbeddedKafka, opened: Opened) -> None:
+    publisher = opened(cluster.bootstrap, limits=BufferLimits(records=50))
+    ends: dict[int, Acknowledged | SendFailed] = {}
+    records = [record("batch", number) for number in range(300)]
+    assert publisher.publish_batch(records, ends.__setitem__, PATIENCE_S) == 300
+    assert publisher.flush(PATIENCE_S) == 0
+    assert [(number, end.offset) for number, end in ends.items()] == [  # type: ignore[union-attr]
+        (number, number) for number in range(300)
+    ]
+    values = [message.value() for message in contents(cluster.bootstrap, "batch", 300)]
+    assert values == [b"%d" % number for number in range(300)]
+
+
+def test_a_refused_record_of_a_batch_ends_alone(cluster: EmbeddedKafka, opened: Opened) -> None:
+    publisher = opened(cluster.bootstrap)
+    ends: dict[int, Acknowledged | SendFailed] = {}
+    wrong = Record(5, None, b"x")  # type: ignore[arg-type]
+    records = [record("mixed", 0), wrong, record("mixed", 2)]
+    assert publisher.publish_batch(records, ends.__setitem__, PATIENCE_S) == 3
+    assert publisher.flush(PATIENCE_S) == 0
+    assert isinstance(ends.pop(1), NotDelivered)
+    assert {number: type(end) for number, end in ends.items()} == {0: Acknowledged, 2: Acknowledged}
+
+
+def test_a_batch_takes_what_fits_until_the_deadline(opened: Opened) -> None:
+    publisher = opened(NOWHERE, limits=BufferLimits(records=3))
+    ends: dict[int, Acknowledged | SendFailed] = {}
+    records = [record("t", number) for number in range(5)]
+    assert publisher.publish_batch(records, ends.__setitem__, 0.1) == 3
+    assert publisher.unacknowledged == 3
+    assert ends == {}
+    publisher.close(0)
+    assert {number: type(end) for number, end in ends.items()} == dict.fromkeys(
+        range(3), SendInDoubt
+    )
+
+
+def test_a_closed_publisher_takes_none_of_a_batch(opened: Opened) -> None:
+    publisher = opened(NOWHERE)
+    publisher.close(0)
+    assert publisher.publish_batch([record("t", 1)], lambda *_: None, 0.1) == 0
 
 
 def test_a_record_that_no_broker_acknowledges_is_in_doubt(opened: Opened) -> None:

@@ -13,11 +13,12 @@ from backends.sql.database import Database
 from backends.sql.errors import SqlAway
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.ledger import Claim, Claimed, Settlement, WorkerInfo
-from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery, Origin, deliveries_of
 from message.envelope import Notification, Template, encode
 from message.ids import new_id, new_token
 from message.states import Event, State
+from tests.harness.databases import upgraded
 
 NOON = 20_800 * MS_PER_DAY + MS_PER_DAY // 2
 LEASE_MS = 1_000
@@ -31,7 +32,7 @@ class World:
         self.now = NOON
         self.settings = Settings(database=DatabaseSettings(url=url, payload_key=payload_key))
         self._opened: list[SqlLedger] = []
-        upgrade(self.settings)
+        upgraded(self.settings)
         if self.is_postgres:
             self._replace_clock()
 

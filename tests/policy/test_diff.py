@@ -53,6 +53,15 @@ def test_guarantee_and_ordering_are_refused_while_the_lane_is_at_work() -> None:
     assert "0 processes of it alive, 5 deliveries open" in open_
 
 
+def test_guarantee_and_ordering_are_refused_while_nobody_knows_what_is_open() -> None:
+    found = changes(policy(), policy('ordering = "key"\nthreads = 3'))
+    (unknown,) = refusals(found, None, [])
+    assert (
+        "ordering cannot go from none to key while its open deliveries cannot be counted" in unknown
+    )
+    assert refusals(changes(policy(), policy("threads = 3")), None, []) == []
+
+
 def test_retries_that_the_new_attempts_end_are_counted() -> None:
     rows = [Waiting("sms.notice", "RETRY", "a", n, 10) for n in (1, 2, 3, 12)]
     assert told(policy(), policy("retry.attempts = 2"), *rows) == [

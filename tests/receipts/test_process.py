@@ -6,14 +6,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from idempotency.sql_ledger import SqlLedger
+from backends.settings import DatabaseSettings, Settings
+from idempotency.fleet.snapshots import ReceiptSnapshot
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.states import Event
 from tests.idempotency.making import World, claimed, delivery, settle, wait_until
 
@@ -131,3 +133,22 @@ def test_an_address_that_is_none_is_named(
     assert done.returncode == 2
     assert "receipts.listen" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_its_heartbeat_names_its_accounts_and_an_order_to_drain_ends_it(
+    world: World, ledger: SqlLedger, tmp_path: Path
+) -> None:
+    settings = Settings(
+        database=DatabaseSettings(url=world.url)
+    )  # the process's clock is the wall's
+    with running(tmp_path, world.url) as (process, url), closing(open_ledger(settings)) as own:
+        (shown,) = own.fleet_status().processes()
+        assert (shown.kind, shown.pid, shown.lanes) == ("receipts", process.pid, [])
+        assert shown.snapshot is not None
+        assert shown.snapshot.receipts == {"ali": ReceiptSnapshot()}
+        assert push(url).status_code == 200
+        assert own.controls().drain(shown.id, author="lin", reason="a new version")
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert own.fleet_status().processes() == [], "it retired its row"
+    assert "lin: a new version" in said

@@ -157,7 +157,8 @@ def _serve(
             match_s=0.2, accounts={of.provider: checked_with(of.provider, url)}
         ),
     )
-    server = _opened(settings, load_sources(settings), ledger, stack)
+    sources, ended = load_sources(settings), threading.Event()
+    server = _opened(settings, sources, ledger, "receipts-1", stack, ended)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
     thread.start()
 

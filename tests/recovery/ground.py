@@ -27,7 +27,7 @@ from backends.settings import (
 )
 from deploy.local.layout import REPOSITORY
 from idempotency.ledger import Claim, Settlement
-from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery, Origin, deliveries_of
 from message.envelope import Notification, encode
 from message.ids import new_id, new_token
@@ -36,6 +36,7 @@ from message.vocabulary import Lane
 from policy.loading import load_for
 from recovery.wiring import OpenedRecovery, open_recovery
 from simulator import Simulator
+from tests.harness.databases import upgraded
 from tests.harness.fleet import toml
 from tests.harness.notifications import webhook
 from tests.idempotency.making import wait_until, worker
@@ -66,7 +67,7 @@ class Ground:
             accounts={"main": webhook(f"{provider.url}/hook")},
             base=str(folder),
         )
-        upgrade(self.settings)
+        upgraded(self.settings)
         self.ledger: SqlLedger = open_ledger(self.settings)
         self.ledger.register(msgspec.structs.replace(worker(_OWNER), lease_ms=600_000))
         self.processes: list[subprocess.Popen[bytes]] = []

@@ -7,9 +7,9 @@ from pathlib import Path
 from backends.kafka import clients as kafka
 from backends.kafka.embedded import EmbeddedKafka
 from backends.settings import load
-from idempotency.sql_ledger import upgrade
 from message.envelope import encode
 from message.vocabulary import Lane
+from tests.harness.databases import upgraded
 from tests.harness.notifications import LANE, notification
 from tests.harness.waiting import await_
 from tests.harness.worker import WorkerProcess
@@ -43,7 +43,7 @@ def test_a_workers_delivery_continues_the_senders_trace(tmp_path: Path) -> None:
             CONFIGURATION.format(bootstrap=broker.bootstrap, collector=collector.endpoint)
         )
         settings = load(file, environ={})
-        upgrade(settings)
+        upgraded(settings)
         worker = WorkerProcess("w1", tmp_path, {"HONGYAN_CONFIG": str(file)}, lanes=[LANE])
         try:
             one = notification()

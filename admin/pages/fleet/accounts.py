@@ -21,7 +21,7 @@ from admin.web.view import Page
 from channels.registry import PROVIDERS
 from idempotency.fleet.account_pauses import AccountPause, AccountPauses, not_holding
 from idempotency.fleet.controls import OBEYS_WITHIN_MS
-from idempotency.fleet.snapshots import AccountSnapshot
+from idempotency.fleet.snapshots import AccountSnapshot, ReceiptSnapshot
 from idempotency.fleet.status import FleetStatus, Process
 from message.vocabulary import KINDS
 
@@ -35,6 +35,14 @@ class AccountInProcess(NamedTuple):
 
     process: str
     shown: AccountSnapshot
+    heartbeat_at: int
+
+
+class ReceiptsInProcess(NamedTuple):
+    """The receipts of one account as one receipts process reports them."""
+
+    process: str
+    shown: ReceiptSnapshot
     heartbeat_at: int
 
 
@@ -52,6 +60,20 @@ class AccountRow(NamedTuple):
     not_obeying: Sequence[str]
     late: bool
     """Whether those had more than five seconds to obey."""
+    receipts: Sequence[ReceiptsInProcess] = ()
+    """Of each receipts process that takes its receipts."""
+
+    @property
+    def last_receipt_s(self) -> int | None:
+        """Seconds since its newest receipt; None: none came since the processes' start."""
+        return min(
+            (s for one in self.receipts if (s := one.shown.last_s) is not None), default=None
+        )
+
+    @property
+    def receipt_lag_s(self) -> float | None:
+        """Longest time from a provider's event to its storage, in the newest batch of each process."""
+        return max((s for one in self.receipts if (s := one.shown.lag_s) is not None), default=None)
 
     @property
     def breaker(self) -> int:
@@ -136,6 +158,11 @@ def account_row(
             AccountInProcess(one.id, shown, one.heartbeat_at)
             for one in processes
             if not one.lost and one.snapshot and (shown := one.snapshot.accounts.get(name))
+        ],
+        receipts=[
+            ReceiptsInProcess(one.id, taken, one.heartbeat_at)
+            for one in processes
+            if not one.lost and one.snapshot and (taken := one.snapshot.receipts.get(name))
         ],
         pauses=[one for one in pauses if one.account == name],
         not_obeying=late,

@@ -1,4 +1,4 @@
-"""The policy in force, as the pages of the fleet read it again and again."""
+"""The policy and the templates in force, as the pages of the fleet read them again and again."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from message.vocabulary import LANES, Lane
 from policy.active import in_force
 from policy.problems import PolicyError
 from policy.schema import Policy
+from policy.templates.versions import TemplateVersions
 from policy.versions import Versions
 
 log = structlog.get_logger(__name__)
@@ -67,6 +68,22 @@ class PolicyFollower:
         except PolicyError as exc:
             log.warning("policy_not_readable", cause=str(exc))
             return FollowedPolicy(None, number)
+
+
+class TemplatesFollower:
+    """Reads the number of the templates' newest version; its texts only when it is new."""
+
+    def __init__(self, parts: ConsoleParts) -> None:
+        self._versions = TemplateVersions(parts.databases.reads)
+        self._number = 0  # one thread at a time calls `now`
+
+    def now(self) -> int:
+        """Returns the number in force; 0: no version was ever applied. Raises LedgerError."""
+        with errors():
+            newer = self._versions.newer_than(self._number)
+        if newer is not None:
+            self._number = newer.number
+        return self._number
 
 
 def lanes_of(account: str, policy: FollowedPolicy, tables: Mapping[str, Any]) -> dict[str, int]:

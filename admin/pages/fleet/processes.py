@@ -1,4 +1,4 @@
-"""`/fleet`: workers and recoveries as their heartbeats show them, and orders to drain one."""
+"""`/fleet`: all processes by their heartbeats, the kinds that are missing, and orders to drain one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Final, NamedTuple
 from litestar import get, post
 from litestar.params import FromPath
 
-from admin.access import OF_ROW, Person, Role, needs
+from admin.access import ANY_LANE, OF_ROW, Person, Role, needs
 from admin.live.spec import BoardSpec
-from admin.pages.fleet.followed import PolicyFollower
+from admin.pages.fleet.accounts import account_row
+from admin.pages.fleet.accounts import may_see as account_seen
+from admin.pages.fleet.followed import PolicyFollower, TemplatesFollower, lanes_of
 from admin.pages.fleet.orders import ordered
 from admin.pages.live import board_text
 from admin.parts import ConsoleParts
@@ -20,9 +22,14 @@ from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
 from admin.web.view import Page
 from idempotency.fleet.account_pauses import AccountPauses
 from idempotency.fleet.controls import Controls
+from idempotency.fleet.snapshots import ReceiptSnapshot
 from idempotency.fleet.status import FleetStatus, Process
+from idempotency.ledger import RECEIPTS, RECOVERY, WORKER
+from producer.fleet import FleetReader
 
 EVERY_S: Final = 2.0
+FOLLOWERS: Final = (WORKER, RECOVERY, RECEIPTS)
+"""Kinds whose snapshot has the number of their policy."""
 
 
 class ProcessRow(NamedTuple):
@@ -38,6 +45,10 @@ class ProcessRow(NamedTuple):
     """Lanes and accounts whose pause it obeys."""
     behind: int
     """Policy versions that are newer than the one it follows."""
+    outside: bool = False
+    """Whether it has no row in the ledger: a relay without one."""
+    templates_behind: int = 0
+    """Versions of the templates that are newer than the one it follows."""
 
 
 class FleetBoard(NamedTuple):
@@ -46,7 +57,13 @@ class FleetBoard(NamedTuple):
     rows: Sequence[ProcessRow]
     policy: int
     """Number of the newest version; 0: none was ever applied."""
+    templates: int
+    """Likewise of the templates."""
     now_ms: int
+    absent: Sequence[str] = ()
+    """Kinds that configuration or open work call for, and of which none lives."""
+    outbox_trouble: str = ""
+    """Why relays could not be looked for in the business's database."""
 
     @property
     def lost(self) -> int:
@@ -56,18 +73,25 @@ class FleetBoard(NamedTuple):
 
 def _reader(parts: ConsoleParts) -> Callable[[], FleetBoard]:
     reads, clock = parts.databases.reads, parts.databases.reads_clock
-    fleet, policy = FleetStatus(reads, clock), PolicyFollower(parts)
+    fleet, policy, templates = (
+        FleetReader(parts.settings, reads, clock),
+        PolicyFollower(parts),
+        TemplatesFollower(parts),
+    )
 
     def read() -> FleetBoard:
-        newest = policy.now().number
-        rows = [process_row(one, newest) for one in fleet.processes()]
-        return FleetBoard(rows, newest, fleet.now_ms())
+        newest, texts, found = policy.now().number, templates.now(), fleet.read()
+        rows = [
+            process_row(one, newest, texts)._replace(outside=one.id in found.outside)
+            for one in found.processes
+        ]
+        return FleetBoard(rows, newest, texts, found.now_ms, found.absent, found.outbox_trouble)
 
     return read
 
 
-def process_row(process: Process, newest: int) -> ProcessRow:
-    """Returns the sums over the lanes of a process."""
+def process_row(process: Process, newest: int, templates: int = 0) -> ProcessRow:
+    """Returns the sums over the lanes of a process. `newest` and `templates` are the numbers in force."""
     shown = process.snapshot
     if shown is None:
         return ProcessRow(process, 0, None, (), (), 0)
@@ -79,8 +103,14 @@ def process_row(process: Process, newest: int) -> ProcessRow:
         lag=sum(lags) if lags else None,
         open=[f"{lane} {name}" for lane, one in shown.lanes.items() for name in one.open],
         paused=[*lanes, *(name for name, one in shown.accounts.items() if one.paused)],
-        behind=max(0, newest - shown.policy) if not process.lost else 0,
+        behind=_behind(process, newest, shown.policy) if process.kind in FOLLOWERS else 0,
+        templates_behind=_behind(process, templates, shown.templates),
     )
+
+
+def _behind(process: Process, newest: int, followed: int | None) -> int:
+    """Returns how many versions it is behind; 0 for a lost process, or one that follows none."""
+    return 0 if process.lost or followed is None else max(0, newest - followed)
 
 
 def may_see(process: Process, person: Person) -> bool:
@@ -109,17 +139,37 @@ def process_page(
     """One process: its lanes and accounts, and the order to drain it. Raises Missing."""
     found = _found(parts, person, process)
     pauses = AccountPauses(parts.databases.primary, parts.databases.clock)
-    held = [one for one in pauses.pauses() if one.holds_for(process)]
+    sends = found.kind != RECEIPTS
+    held = [one for one in pauses.pauses() if sends and one.holds_for(process)]
     lanes = found.snapshot.lanes if found.snapshot is not None else {}
     return view.page(
         "fleet/process.html",
         process=found,
         lanes={lane: one for lane, one in lanes.items() if person.may(Role.VIEWER, lane)},
         accounts=found.snapshot.accounts if found.snapshot is not None else {},
+        receipts=_receipts(parts, person, found),
         held=held,
         now=pauses.now_ms(),
-        may=all(person.may(Role.OPERATOR, lane) for lane in found.lanes),
+        may=may_drain(found, person),
     )
+
+
+def may_drain(process: Process, person: Person) -> bool:
+    """Returns whether the person operates each lane of the process; all lanes, if it has none."""
+    return all(person.may(Role.OPERATOR, lane) for lane in process.lanes or [ANY_LANE])
+
+
+def _receipts(parts: ConsoleParts, person: Person, process: Process) -> dict[str, ReceiptSnapshot]:
+    """Returns the receipts of the accounts that the person may see."""
+    if process.snapshot is None:
+        return {}
+    tables, policy = parts.settings.accounts, PolicyFollower(parts).now()
+    rows = {
+        name: account_row(name, tables.get(name, {}), lanes_of(name, policy, tables), [], [], [], 0)
+        for name in process.snapshot.receipts
+    }
+    shown = process.snapshot.receipts.items()
+    return {name: one for name, one in shown if account_seen(rows[name], person)}
 
 
 @post(
@@ -135,10 +185,10 @@ def drain(
     form: GivenForm,
     process: FromPath[str],
 ) -> Page:
-    """Orders a process to drain. Needs the role for each of its lanes. Raises Missing, WrongForm,
-    Forbidden, Conflict."""
+    """Orders a process to drain. Needs the role for each of its lanes, or for all lanes where it has
+    none. Raises Missing, WrongForm, Forbidden, Conflict."""
     found, reason = _found(parts, person, process), form.reason()
-    for lane in found.lanes:
+    for lane in found.lanes or [ANY_LANE]:
         person.require(Role.OPERATOR, lane)
     controls = Controls(parts.databases.primary, parts.databases.clock)
     with ordered(view, parts, person, "worker.drain", process, reason=reason) as order:

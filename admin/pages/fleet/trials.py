@@ -1,24 +1,26 @@
 """`/accounts/NAME/test`: one real message through an account, with its exchange, secrets masked.
 
+The page of a template sends its test by `trial_page`, too.
 The receiver is typed, used once, and masked wherever it is shown or kept.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from litestar import post
 from litestar.params import FromPath
 
 from admin.access import OF_ROW, Person, Role, needs
-from admin.pages.fleet.accounts import AccountRow, found, test_lanes
-from admin.pages.fleet.followed import PolicyFollower
+from admin.pages.fleet.accounts import AccountRow, account_row, found, test_lanes
+from admin.pages.fleet.followed import PolicyFollower, lanes_of
 from admin.pages.templates.draft import templates_now
 from admin.parts import ConsoleParts
 from admin.web.forms import SentForm, WrongForm
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
-from admin.web.view import Page
+from admin.web.view import Page, View
 from backends.settings import SettingsError
 from channels.accounts.time_limits import Limits, limits_of
 from channels.channel import Account, Channel
@@ -52,6 +54,26 @@ class TrialShown(NamedTuple):
     """Each with the texts of its request and its answer."""
 
 
+class TrialWay(NamedTuple):
+    """An account, and a lane of it under whose limits a test send may go."""
+
+    account: str
+    provider: str
+    lane: str
+
+
+class TrialOrder(NamedTuple):
+    """A test send that somebody asked for."""
+
+    row: AccountRow
+    lane: str
+    """The lane whose limits apply."""
+    body: Mapping[str, Any]
+    """Template or content, as an envelope has them."""
+    named: str = ""
+    """The template that the person tests; empty: the account itself."""
+
+
 @post(
     "/accounts/{account:str}/test",
     opt=needs(Role.OPERATOR, OF_ROW),
@@ -67,34 +89,55 @@ def trial(
 ) -> Page:
     """Sends the message and shows the exchange. Its row in the audit comes first. Raises Missing,
     Forbidden, WrongForm."""
-    row, reason = found(parts, person, account), form.reason()
-    lane = _lane(row, person, form)
-    login = _login(parts, account)
+    row = found(parts, person, account)
+    order = TrialOrder(row, form.required("lane"), _body(row.channel, form))
+    return trial_page(view, parts, person, form, order)
+
+
+def trial_page(
+    view: View, parts: ConsoleParts, person: Person, form: SentForm, order: TrialOrder
+) -> Page:
+    """Sends one real message to the form's receiver, for its reason, and returns the page with the
+    exchange. Its row in the audit comes first. Raises Forbidden, WrongForm."""
+    row, reason = order.row, form.reason()
+    _check_lane(order, person)
+    login = _login(parts, row.name)
     channel = channel_for(login)
     receiver = form.required("receiver")
     if len(receiver) > _LONGEST_RECEIVER:
         raise WrongForm("frame.field_long", "receiver")
-    delivery = _delivery(parts, login, channel, receiver, form)
+    delivery = _delivery(parts, login, channel, receiver, order.body)
     masked = mask(channel.channel, delivery.receiver)
+    subject = f"{order.named} by {row.name}" if order.named else row.name
     parts.journal.record_alone(
         person=person.name,
         action="account.test",
-        subject=f"{account} to {masked}",
-        lane=lane,
+        subject=f"{subject} to {masked}",
+        lane=order.lane,
         reason=reason,
         address=view.address,
     )
-    shown = _tried(parts, login, channel, delivery, lane, masked)
-    return view.page("fleet/trial.html", row=row, shown=shown, lane=lane)
+    shown = _tried(parts, login, channel, delivery, order.lane, masked)
+    return view.page("fleet/trial.html", order=order, shown=shown)
 
 
-def _lane(row: AccountRow, person: Person, form: SentForm) -> str:
-    """Returns the lane whose limits apply. Raises WrongForm, Forbidden."""
-    lane = form.required("lane")
-    if lane not in test_lanes(row):
+def trial_ways(parts: ConsoleParts, person: Person, channel: str) -> list[TrialWay]:
+    """Returns the ways by which the person may send a test over a channel. Raises LedgerError."""
+    tables, policy = parts.settings.accounts, PolicyFollower(parts).now()
+    ways = []
+    for name, table in sorted(tables.items()):
+        row = account_row(name, table, lanes_of(name, policy, tables), [], [], [], 0)
+        if row.channel == channel and row.provider != NullChannel.provider:
+            lanes = person.among(test_lanes(row), Role.OPERATOR)
+            ways += [TrialWay(name, row.provider, lane) for lane in lanes]
+    return ways
+
+
+def _check_lane(order: TrialOrder, person: Person) -> None:
+    """Raises WrongForm for a lane that the account does not serve, and Forbidden."""
+    if order.lane not in test_lanes(order.row):
         raise WrongForm("fleet.no_lane", "lane")
-    person.require(Role.OPERATOR, lane)
-    return lane
+    person.require(Role.OPERATOR, order.lane)
 
 
 def _login(parts: ConsoleParts, name: str) -> Account:
@@ -110,13 +153,11 @@ def _login(parts: ConsoleParts, name: str) -> Account:
 
 
 def _delivery(
-    parts: ConsoleParts, login: Account, channel: Channel, receiver: str, form: SentForm
+    parts: ConsoleParts, login: Account, channel: Channel, receiver: str, body: Mapping[str, Any]
 ) -> Delivery:
+    templates = templates_now(parts).templates
     try:
-        fields = _body(channel.channel, form)
-        return trial_delivery(
-            templates_now(parts).templates, login, channel.channel, receiver, fields
-        )
+        return trial_delivery(templates, login, channel.channel, receiver, dict(body))
     except (EnvelopeError, TemplateError) as exc:
         cause = str(exc).replace(receiver, mask(channel.channel, receiver))
         raise WrongForm("accounts.not_sendable", "text", cause=cause) from exc

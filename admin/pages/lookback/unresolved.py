@@ -87,7 +87,7 @@ def decide_transaction(
     try:
         decision, reason = _decision(form.text("decision")), form.reason()
     except WrongForm as wrong:
-        said = view.text(wrong.key, **wrong.arguments)
+        said = view.told(wrong.key, wrong.arguments)
         return _page(view, parts, person, tx, status=422, refused=said)
     try:
         with errors(), parts.databases.primary.begin() as connection:

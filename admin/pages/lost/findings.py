@@ -119,7 +119,7 @@ def _ordered(
         if order is FindingOrder.RESEND and form.number("typed") != number:
             raise WrongForm("lost.typed_wrong", "typed", number=number)
     except WrongForm as wrong:
-        said = view.text(wrong.key, **wrong.arguments)
+        said = view.told(wrong.key, wrong.arguments)
         return _page(view, parts, person, number, status=422, refused=said)
 
     def also(connection: Connection, ids: set[int]) -> None:

@@ -9,7 +9,7 @@ from litestar.params import FromQuery
 from sqlalchemy import Connection
 
 from admin.access import Person, Role, needs
-from admin.parts import ConsoleParts
+from admin.parts import READ_STATEMENT_MS, ConsoleParts
 from admin.web.errors import Missing
 from admin.web.forms import Conflict, SentForm, WrongForm
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
@@ -91,7 +91,7 @@ def planned_for(parts: ConsoleParts, content: str, base: int) -> PolicyPlan:
     """Returns the plan of a text. Raises PolicyError, SettingsError, Conflict, LedgerError."""
     policy_now(parts)  # a file that cannot be read has its own sentence
     try:
-        return plan(parts.settings, parts.ledger, FILE, content, base)
+        return plan(parts.settings, parts.ledger, FILE, content, base, count_ms=READ_STATEMENT_MS)
     except Overtaken as exc:
         raise Conflict("policy.overtaken", cause=str(exc)) from exc
 

@@ -10,6 +10,7 @@ from litestar import get, post
 from litestar.params import FromPath, FromQuery
 
 from admin.access import Person, Role, needs
+from admin.pages.fleet.trials import TrialWay, trial_ways
 from admin.pages.templates.draft import templates_now
 from admin.parts import ConsoleParts
 from admin.web.errors import Missing
@@ -73,16 +74,17 @@ def one_page(
     view: GivenView, parts: GivenParts, person: GivenPerson, name: FromQuery[str] = ""
 ) -> Page:
     """One template: its variables and the parts by provider. Raises Missing."""
-    template = _template(parts, person, name)
+    template = template_of(parts, person, name)
     samples = {key: sample(key, one) for key, one in template.variables.items()}
-    return _shown(view, template, samples)
+    return _shown(view, template, samples, trial_ways(parts, person, template.channel))
 
 
 @post("/templates/one", opt=needs(Role.VIEWER), status_code=200, sync_to_thread=True)
 def preview(view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm) -> Page:
     """Renders a template with the form's variables; sends nothing. Raises Missing."""
-    template = _template(parts, person, form.text("name"))
-    return _shown(view, template, _sent(template, form))
+    template = template_of(parts, person, form.text("name"))
+    ways = trial_ways(parts, person, template.channel)
+    return _shown(view, template, sent_values(template, form), ways)
 
 
 @get("/templates/versions/{number:int}", opt=needs(Role.VIEWER), sync_to_thread=True)
@@ -117,21 +119,30 @@ def sample(name: str, variable: Variable) -> str:
     return _SAMPLES.get(variable.type, name)
 
 
-def _template(parts: ConsoleParts, person: Person, name: str) -> DeclaredTemplate:
+def template_of(parts: ConsoleParts, person: Person, name: str) -> DeclaredTemplate:
+    """Returns the template of that name as it is in force. Raises Missing."""
     template = templates_now(parts).templates.get(name)
     if template is None or not sees(person, template):
         raise Missing(name)
     return template
 
 
-def _sent(template: DeclaredTemplate, form: SentForm) -> dict[str, str]:
+def sent_values(template: DeclaredTemplate, form: SentForm) -> dict[str, str]:
+    """Returns the form's text of each variable."""
     return {key: form.exactly(f"var_{key}") for key in template.variables}
 
 
-def _shown(view: View, template: DeclaredTemplate, texts: Mapping[str, str]) -> Page:
+def given_values(template: DeclaredTemplate, texts: Mapping[str, str]) -> dict[str, str]:
+    """Returns the texts without empty ones of optional variables."""
+    return {key: text for key, text in texts.items() if text or template.variables[key].required}
+
+
+def _shown(
+    view: View, template: DeclaredTemplate, texts: Mapping[str, str], ways: Sequence[TrialWay]
+) -> Page:
     problem, previews = "", []
     try:
-        given = {key: text for key, text in texts.items() if text or not _may_lack(template, key)}
+        given = given_values(template, texts)
         previews = previews_of(template, template.render(template.parsed(given)))
     except TemplateError as exc:
         problem = f"{exc.code}: {exc.detail}"
@@ -142,11 +153,8 @@ def _shown(view: View, template: DeclaredTemplate, texts: Mapping[str, str]) -> 
         texts=texts,
         previews=previews,
         problem=problem,
+        ways=[] if problem else ways,
     )
-
-
-def _may_lack(template: DeclaredTemplate, name: str) -> bool:
-    return not template.variables[name].required
 
 
 def previews_of(template: DeclaredTemplate, rendered: Rendered) -> list[Preview]:

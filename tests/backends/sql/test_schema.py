@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import make_url
 
 from backends.settings import DatabaseSettings, Settings
@@ -75,6 +79,24 @@ def numbers() -> dict[str, str]:
     """Returns the text of each migration by its number."""
     texts = [path.read_text("utf-8") for path in SCRIPTS]
     return {found[1]: text for text in texts if (found := _NUMBER.search(text))}
+
+
+def test_the_head_is_the_one_that_alembic_finds() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS[0].parents[1]))
+    assert ScriptDirectory.from_config(config).get_heads() == [schema.head()]
+
+
+def test_a_program_that_opens_a_ledger_loads_no_alembic(sqlite_database: str) -> None:
+    upgrade(settings(sqlite_database))
+    code = f"""if True:
+        import sys
+        from backends.settings import DatabaseSettings, Settings
+        from idempotency.sql_ledger import open_ledger
+        open_ledger(Settings(database=DatabaseSettings(url={sqlite_database!r}))).close()
+        assert not [name for name in sys.modules if name.partition(".")[0] == "alembic"]
+        """
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_migration_that_takes_something_away_is_named_as_the_oldest() -> None:

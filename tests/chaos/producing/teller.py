@@ -22,7 +22,7 @@ import msgspec
 from hongyan_client.client import Client
 from hongyan_client.composition import compose
 from hongyan_client.options import ClientOptions
-from hongyan_client.pending_send import SentNotification
+from hongyan_client.sends.pending_send import SentNotification
 from hongyan_client.spool.spool import Spool
 from tests.harness.launch import end_with
 

@@ -18,12 +18,13 @@ from hongyan.spark.schedule import run_every
 from idempotency.fleet.duties import Duties
 from idempotency.ledger import LedgerUnavailable
 from idempotency.lost.runs import DUTY, Runs
-from idempotency.sql_ledger import clock_of, upgrade
+from idempotency.sql_ledger import clock_of
+from tests.harness.databases import upgraded
 
 
 @pytest.fixture
 def database(sqlite_database: str) -> Iterator[Database]:
-    upgrade(Settings(database=DatabaseSettings(url=sqlite_database)))
+    upgraded(Settings(database=DatabaseSettings(url=sqlite_database)))
     made = Database(database_url(sqlite_database))
     yield made
     made.close()

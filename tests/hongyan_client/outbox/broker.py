@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from collections.abc import Sequence
 
-from hongyan_client.records import Acknowledged, Record
+from hongyan_client.errors import BufferFull, SendFailed
+from hongyan_client.records import Acknowledged, OnBatchEnd, Record
 
 
 class Broker:
@@ -12,20 +13,25 @@ class Broker:
 
     def __init__(self) -> None:
         self.came: list[Record] = []
-        self.failure: BaseException | None = None
-        self.refusal: BaseException | None = None
+        self.failure: SendFailed | None = None
+        self.refusal: Exception | None = None
         self.silent = False
 
-    def publish(self, record: Record, deadline_s: float) -> Future[Acknowledged]:
+    def publish_batch(
+        self, records: Sequence[Record], on_end: OnBatchEnd, deadline_s: float
+    ) -> int:
+        if isinstance(self.refusal, BufferFull):
+            return 0
         if self.refusal is not None:
             raise self.refusal
-        self.came.append(record)
-        future: Future[Acknowledged] = Future()
-        if self.failure is not None:
-            future.set_exception(self.failure)
-        elif not self.silent:
-            future.set_result(Acknowledged(record.topic, 0, len(self.came), 0))
-        return future
+        for number, record in enumerate(records):
+            self.came.append(record)
+            if not self.silent:
+                on_end(number, self.failure or self._place_of(record))
+        return len(records)
+
+    def _place_of(self, record: Record) -> Acknowledged:
+        return Acknowledged(record.topic, 0, len(self.came), 1_800_000_000_000)
 
     @property
     def ids(self) -> list[str]:

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from hongyan_client.outbox import RetryTerms
-from hongyan_client.outbox.store import ClaimedBatch, FailedRow
+from hongyan_client.outbox.store import ClaimedBatch, FailedRow, OutboxStore
 from tests.hongyan_client.outbox.places import LEASE_MS, OutboxPlace
 
 
@@ -104,6 +104,28 @@ def test_given_back_rows_are_due_again_and_lost_no_attempt(place: OutboxPlace) -
     place.store.give_back(batch.token, batch.rows)
     (row,) = taken(place).rows
     assert row.attempt == 1
+
+
+def test_a_mark_deletes_rows_that_are_not_kept_and_wakes_their_keys(place: OutboxPlace) -> None:
+    first, second = place.add("order-1"), place.add("order-1")
+    other = place.add()
+    store = OutboxStore(place.engine, keep_sent=False)
+    batch = store.claim_due("a", LEASE_MS, 100)
+    assert [row.message_id for row in batch.rows] == [first, other]
+    assert store.mark(batch.token + 2, batch.rows) == 2
+    assert store.mark(batch.token, batch.rows) == 0
+    assert place.states() == {second: "PENDING"}
+    assert place.claimed() == [second]
+
+
+def test_a_late_mark_does_not_delete_another_publishers_row(place: OutboxPlace) -> None:
+    message_id = place.add()
+    store = OutboxStore(place.engine, keep_sent=False)
+    late = store.claim_due("a", LEASE_MS, 100)
+    place.end_lease(message_id)
+    store.claim_due("b", LEASE_MS, 100)
+    assert store.mark(late.token, late.rows) == 1
+    assert place.states() == {message_id: "SENDING"}
 
 
 def test_only_the_head_of_a_key_is_in_flight(place: OutboxPlace) -> None:

@@ -1,6 +1,7 @@
 """Plans of the hot statements: the claim walks the partial index and never sorts or reads the table."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -64,7 +65,9 @@ def test_a_claim_walks_the_partial_index(postgres_place: OutboxPlace, analysed: 
 def test_a_mark_finds_its_rows_by_the_key(postgres_place: OutboxPlace) -> None:
     store = postgres_place.store
     with store.transaction() as connection:
-        nodes = plan_of(connection, store._sql.mark_sent, {"ids": [1, 2], "token": 7})
+        today = datetime.now(UTC).date()
+        asked = {"ids": [1, 2], "token": 7, "first_day": today, "last_day": today}
+        nodes = plan_of(connection, store._sql.mark_sent, asked)
     assert "Seq Scan" not in {node["Node Type"] for node in nodes}
 
 

@@ -11,13 +11,14 @@ from backends.settings import DatabaseSettings, Settings
 from backends.sql.database import Database, database_url
 from idempotency.fleet.duties import Duties
 from idempotency.lost.runs import DUTY, RunOvertaken, Runs
-from idempotency.sql_ledger import clock_of, upgrade
+from idempotency.sql_ledger import clock_of
+from tests.harness.databases import upgraded
 
 
 @pytest.fixture
 def database(url: str) -> Iterator[Database]:
     if url.startswith("sqlite"):
-        upgrade(Settings(database=DatabaseSettings(url=url)))
+        upgraded(Settings(database=DatabaseSettings(url=url)))
     made = Database(database_url(url))
     yield made
     made.close()

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from backends.kafka.topic_reader import read_topic
 from backends.settings import DatabaseSettings, KafkaSettings, Settings
 from hongyan_client.publisher import Publisher
-from idempotency.sql_ledger import open_ledger, upgrade
+from idempotency.sql_ledger import open_ledger
 from message.envelope import Notification, decode
 from policy.templates.loading import load
 from producer.campaigns.actions import CampaignActions
@@ -35,6 +35,7 @@ from producer.campaigns.run_store import runs_of
 from producer.campaigns.runner import CampaignRunner, RunnerParts
 from producer.campaigns.store import campaigns_of
 from producer.campaigns.telemetry import CampaignTelemetry
+from tests.harness.databases import upgraded
 from tests.harness.waiting import await_
 
 LANE = "sms.marketing"
@@ -67,7 +68,7 @@ class CampaignDesk:
             kafka=KafkaSettings(bootstrap=bootstrap, topic_prefix=prefix),
             base=str(folder),
         )
-        upgrade(self.settings)
+        upgraded(self.settings)
         self.ledger = open_ledger(self.settings)
         self.store, self.runs = campaigns_of(self.ledger), runs_of(self.ledger)
         self.actions = CampaignActions(self.store, self.runs)
@@ -113,7 +114,7 @@ class CampaignDesk:
             runs=self.runs,
             duties=self.ledger.duties(),
             publisher=publisher or self.publisher,
-            accepted=lambda _notification, _place: None,
+            accepted=lambda _notification, _place, _traceparent: None,
             opening=RunOpening(self.settings.kafka, lambda: self.checks),
             telemetry=CampaignTelemetry(CollectorRegistry(), lambda: time.time_ns() // 1_000_000),
         )

@@ -13,6 +13,7 @@ import pytest
 from hongyan_client.errors import BufferFull, NotDelivered, SendInDoubt
 from hongyan_client.records import Acknowledged, Record
 from producer.campaigns.contract import (
+    BY_ITSELF,
     CampaignRefused,
     CampaignSchedule,
     CampaignState,
@@ -22,6 +23,7 @@ from producer.campaigns.contract import (
 from producer.campaigns.row_ids import row_id
 from tests.harness.waiting import await_
 from tests.producer.campaigns.crowds import CampaignDesk, crowd
+from tracing.sinks.span_ids import traceparent_of
 
 DONE, PAUSED = CampaignState.DONE, CampaignState.PAUSED
 
@@ -278,3 +280,47 @@ def test_outside_its_hours_a_run_waits(desk: CampaignDesk, tmp_path: Path) -> No
         await_(lambda: desk.run_of(one.id).version > 2)
     assert desk.run_of(one.id).done == 0
     assert not desk.sent()
+
+
+class _Kept:
+    """Acknowledges at once and keeps the records."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def publish(self, record: Record, deadline_s: float) -> Future[Acknowledged]:
+        future: Future[Acknowledged] = Future()
+        self.records.append(record)
+        future.set_result(Acknowledged(record.topic, 0, len(self.records), 1))
+        return future
+
+
+def test_each_row_has_the_trace_that_a_worker_would_give_its_message(
+    desk: CampaignDesk, tmp_path: Path
+) -> None:
+    one = desk.started(crowd(tmp_path, 3))
+    kept = _Kept()
+    with desk.running(kept):
+        desk.until(one.id, DONE)
+    ids = [row_id(desk.run_of(one.id).id, number) for number in (1, 2, 3)]
+    headers = [dict(record.headers) for record in kept.records]
+    assert [one["traceparent"].decode() for one in headers] == [
+        traceparent_of(message_id, 1.0) for message_id in ids
+    ]
+
+
+def test_a_campaign_that_paused_itself_is_shown_and_one_of_a_person_is_not(
+    desk: CampaignDesk, tmp_path: Path
+) -> None:
+    file = crowd(tmp_path, 5)
+    one = desk.started(file)
+    file.write_text("phone,name\n+8613800000009,changed\n")
+    with desk.running() as runner:
+        desk.until(one.id, PAUSED)
+        await_(lambda: desk.store.paused_by(BY_ITSELF) == [one.id], what="it is listed")
+        telemetry = runner._parts.telemetry
+        await_(lambda: list(telemetry._paused) == [one.id], what="the metric has it")
+    other = desk.made(crowd(tmp_path, 1, "other.csv"), rate_per_s=1.0)
+    desk.actions.start(other.id, who="li", reason="go")
+    desk.actions.pause(other.id, who="li", reason="wait")
+    assert desk.store.paused_by(BY_ITSELF) == [one.id]

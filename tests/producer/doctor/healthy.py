@@ -15,8 +15,9 @@ from backends.kafka.inspection import (
     PartitionHealth,
     TopicState,
 )
+from backends.lookback_settings import BizTypeSettings, LookbackSettings
 from backends.redis.inspection import RedisState
-from backends.settings import KafkaSettings, Settings
+from backends.settings import KafkaSettings, RelaySettings, Settings
 from message.vocabulary import LANES
 from policy.schema import Guarantee, Policy
 from producer.doctor.client_facts import own_consumer, own_producers
@@ -28,6 +29,10 @@ from producer.doctor.facts import (
     DeploymentFacts,
     Facts,
     LaneFacts,
+    LookbackFacts,
+    LookbackKindFacts,
+    OutboxFacts,
+    SpoolFacts,
 )
 from producer.doctor.gathering import plans_of
 
@@ -35,7 +40,11 @@ LANE = "hongyan.dispatch.sms.notice"
 CODES = "hongyan.dispatch.sms.verification"
 NEVER = str((1 << 63) - 1)
 DAY_MS = 86_400_000
-SETTINGS = Settings(kafka=KafkaSettings(group_instance_id="w-1"))
+SETTINGS = Settings(
+    kafka=KafkaSettings(group_instance_id="w-1"),
+    relay=RelaySettings(outbox_url="mysql://shop:shop@db/shop"),
+    lookback=LookbackSettings(biz_types={"order": BizTypeSettings(check="orders")}),
+)
 BROKER = {
     "unclean.leader.election.enable": "false",
     "auto.create.topics.enable": "false",
@@ -69,6 +78,47 @@ DATABASE = DatabaseFacts(
     schema="0033",
     program_schema="0033",
     runs=True,
+)
+
+OUTBOX = OutboxFacts(
+    kind="mariadb",
+    version="11.4.2-MariaDB-log",
+    settings={
+        "innodb_flush_log_at_trx_commit": "1",
+        "innodb_lock_wait_timeout": "50",
+        "log_bin": "ON",
+        "sync_binlog": "1",
+        "binlog_format": "ROW",
+        "max_allowed_packet": "16777216",
+        "isolation": "REPEATABLE-READ",
+    },
+    lease_s=60,
+    late_s=60,
+)
+POSTGRES_OUTBOX = OutboxFacts(
+    kind="postgresql",
+    version="17.2 (Debian 17.2-1)",
+    settings={"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on"},
+    lease_s=60,
+    late_s=60,
+)
+KIND = LookbackKindFacts(
+    name="order",
+    check="orders",
+    check_timeout_s=5,
+    immunity_s=60,
+    check_s=60,
+    longest_pause_s=3_600,
+    max_checks=15,
+    deadline_s=86_400,
+    longest_transaction_s=3_600,
+)
+SPOOL = SpoolFacts(
+    path="/var/lib/shop/spool",
+    filesystem="ext4",
+    free_bytes=10 << 30,
+    used_bytes=1 << 20,
+    max_bytes=256 << 20,
 )
 
 
@@ -139,7 +189,12 @@ def facts(**changes: Any) -> Facts:
             outage_days=3,
             ledger_days=90,
             longest_ttl_ms=7 * DAY_MS,
+            relay_drain_s=30,
+            lookback_drain_s=30,
         ),
+        outbox=OUTBOX,
+        lookback=LookbackFacts(topic="look_back_msg", kinds=[KIND], lease_s=60, keep_days=30),
+        spools=[SPOOL],
         partitions_before={LANE: 12},
     )
     return msgspec.structs.replace(healthy, **changes)
@@ -171,9 +226,9 @@ def with_broker(**config: str) -> Facts:
 
 def with_producer(**config: str) -> Facts:
     given = {key.replace("_", "."): value for key, value in config.items()}
-    first, second = facts().producers
+    first, second, *others = facts().producers
     changed = msgspec.structs.replace(second, config={**second.config, **given})
-    return facts(producers=[first, changed])
+    return facts(producers=[first, changed, *others])
 
 
 def with_consumer(**config: str) -> Facts:
@@ -197,3 +252,27 @@ def with_lane(name: str, **changes: Any) -> Facts:
 
 def with_deployment(**changes: Any) -> Facts:
     return facts(deployment=msgspec.structs.replace(facts().deployment, **changes))
+
+
+def with_outbox(**settings: str) -> Facts:
+    """Returns the healthy facts with settings of MariaDB replaced."""
+    changed = {**OUTBOX.settings, **settings}
+    return facts(outbox=msgspec.structs.replace(OUTBOX, settings=changed))
+
+
+def with_postgres_outbox(**settings: str) -> Facts:
+    """Returns the healthy facts with an outbox on PostgreSQL, whose settings are replaced."""
+    changed = {**POSTGRES_OUTBOX.settings, **settings}
+    return facts(outbox=msgspec.structs.replace(POSTGRES_OUTBOX, settings=changed))
+
+
+def with_kind(**changes: Any) -> Facts:
+    """Returns the healthy facts with terms of the one kind of transaction replaced."""
+    found = facts().lookback
+    assert found is not None
+    kinds = [msgspec.structs.replace(KIND, **changes)]
+    return facts(lookback=msgspec.structs.replace(found, kinds=kinds))
+
+
+def with_spool(**changes: Any) -> Facts:
+    return facts(spools=[msgspec.structs.replace(SPOOL, **changes)])

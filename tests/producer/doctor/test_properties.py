@@ -4,7 +4,7 @@ import pytest
 
 from producer.doctor.diagnosis import diagnose
 from producer.doctor.properties import producer_of
-from producer.doctor.rules import RULES
+from producer.doctor.rule_list import RULES
 from tests.producer.doctor.healthy import LANE, facts
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from backends.kafka.inspection import GroupState, PartitionGrowth
 from backends.redis.inspection import RedisState
+from producer.doctor.client_facts import own_producers
 from producer.doctor.diagnosis import Diagnosis, diagnose
 from producer.doctor.facts import (
     OFFSETS_TOPIC,
@@ -14,9 +15,10 @@ from producer.doctor.facts import (
     ClockFacts,
     DatabaseFacts,
     Facts,
+    OutboxFacts,
 )
 from producer.doctor.rule import ONE_BROKER, Severity
-from producer.doctor.rules import RULES
+from producer.doctor.rule_list import RULES
 from tests.producer.doctor import healthy
 from tests.producer.doctor.healthy import (
     CODES,
@@ -27,9 +29,13 @@ from tests.producer.doctor.healthy import (
     with_consumer,
     with_database,
     with_deployment,
+    with_kind,
     with_lane,
+    with_outbox,
     with_partitions,
+    with_postgres_outbox,
     with_producer,
+    with_spool,
     with_topic,
 )
 
@@ -67,6 +73,13 @@ SQLITE = DatabaseFacts(
 )
 OLD = msgspec.structs.replace(healthy.DATABASE, version="12.4")
 UNMIGRATED = msgspec.structs.replace(healthy.DATABASE, schema="0012", runs=False)
+
+OLD_MARIADB = msgspec.structs.replace(healthy.OUTBOX, version="10.5.23-MariaDB")
+
+
+def with_terms(**changes: float) -> OutboxFacts:
+    return msgspec.structs.replace(healthy.OUTBOX, **changes)
+
 
 SEEDS = [
     # -- producers --
@@ -236,6 +249,50 @@ SEEDS = [
         facts(clocks=[ClockFacts("database", -2_500, 5)]),
         "sent after their end",
     ),
+    # -- the outbox's database, the relay --
+    (
+        "outbox-synchronous-commit",
+        ERROR,
+        with_postgres_outbox(synchronous_commit="off"),
+        "order and notification are both gone",
+    ),
+    ("outbox-fsync", ERROR, with_postgres_outbox(fsync="off"), "nobody publishes them"),
+    (
+        "outbox-full-page-writes",
+        ERROR,
+        with_postgres_outbox(full_page_writes="off"),
+        "a notification is skipped",
+    ),
+    (
+        "outbox-flush-log",
+        ERROR,
+        with_outbox(innodb_flush_log_at_trx_commit="2"),
+        "the last second's commits along",
+    ),
+    ("outbox-sync-binlog", ERROR, with_outbox(sync_binlog="0"), "orders and their notifications"),
+    ("outbox-binlog-format", ERROR, with_outbox(binlog_format="STATEMENT"), "stands as SENT"),
+    ("outbox-isolation", WARNING, with_outbox(isolation="READ-UNCOMMITTED"), "never was"),
+    ("outbox-packet", ERROR, with_outbox(max_allowed_packet="1048576"), "without its notification"),
+    ("outbox-lock-wait", WARNING, with_outbox(innodb_lock_wait_timeout="120"), "in Kafka twice"),
+    ("outbox-version", ERROR, facts(outbox=OLD_MARIADB), "never published"),
+    ("relay-lease", WARNING, facts(outbox=with_terms(lease_s=600)), "expire unsent"),
+    ("relay-late", WARNING, facts(outbox=with_terms(late_s=0)), "nobody is told"),
+    # -- look-back --
+    ("lookback-check", WARNING, with_kind(check=""), "Nobody can be asked"),
+    ("lookback-deadline", ERROR, with_kind(deadline_s=90, longest_transaction_s=60), "unasked"),
+    ("lookback-span", WARNING, with_kind(max_checks=3), "away for a deployment"),
+    ("lookback-transaction", WARNING, with_kind(longest_transaction_s=86_400), "is parked"),
+    ("lookback-lease", WARNING, with_kind(check_timeout_s=60), "comes too late"),
+    (
+        "lookback-keep",
+        ERROR,
+        with_topic("look_back_msg", retention_ms=str(30 * healthy.DAY_MS)),
+        "goes a second time",
+    ),
+    # -- spools --
+    ("spool-persistent", ERROR, with_spool(filesystem="overlay"), "in the spool is gone"),
+    ("spool-local", ERROR, with_spool(filesystem="nfs4"), "two processes drain at once"),
+    ("spool-space", ERROR, with_spool(free_bytes=100 << 20), "loses the notification"),
     # -- across --
     ("drain-grace", ERROR, with_deployment(grace_s=30), "kills the worker while calls"),
     ("ledger-retention", ERROR, with_deployment(ledger_days=20), "it is sent again"),
@@ -348,7 +405,7 @@ def test_alike_topics_are_one_finding_with_a_command_for_each() -> None:
     }
     findings = diagnosed(facts(cluster=msgspec.structs.replace(found, topics=weak))).findings
     (isr,) = [one for one in findings if one.rule == "topic-min-isr"]
-    assert len(isr.subjects) == len(isr.fixes) == 33
+    assert len(isr.subjects) == len(isr.fixes) == 34
 
 
 def test_with_too_few_copies_no_command_demands_more_of_them_in_sync() -> None:
@@ -360,3 +417,65 @@ def test_with_too_few_copies_no_command_demands_more_of_them_in_sync() -> None:
     both = msgspec.structs.replace(weak, topics={**weak.topics, LANE: state})
     (isr,) = [one for one in diagnosed(facts(cluster=both)).findings if one.rule == "topic-min-isr"]
     assert isr.fixes[0].startswith("once it has three copies: ")
+
+
+def test_nothing_is_found_on_an_outbox_on_postgresql() -> None:
+    assert diagnosed(facts(outbox=healthy.POSTGRES_OUTBOX)).findings == []
+
+
+def test_without_a_binary_log_its_settings_do_not_matter() -> None:
+    seeded = with_outbox(log_bin="OFF", sync_binlog="0", binlog_format="STATEMENT")
+    assert diagnosed(seeded).findings == []
+
+
+def test_a_business_database_that_does_not_answer_passes_no_rule_about_it() -> None:
+    told = diagnosed(facts(outbox=None, missing={"outbox": "it did not answer"}))
+    assert {gap.rule for gap in told.unknown} == {
+        rule.id for rule in RULES if rule.id.startswith(("outbox-", "relay-"))
+    }
+    assert not told.healthy
+
+
+def test_a_spool_that_cannot_be_looked_at_passes_no_rule_about_it() -> None:
+    told = diagnosed(with_spool(refusal="this process cannot look at it: Permission denied"))
+    assert {gap.rule for gap in told.unknown} == {"spool-persistent", "spool-local", "spool-space"}
+    assert not told.healthy
+
+
+@pytest.mark.parametrize("path", ["/tmp/spool", "/var/tmp/x"])
+def test_a_spool_in_a_folder_that_is_cleaned_is_named(path: str) -> None:
+    (found,) = diagnosed(with_spool(path=path)).findings
+    assert (found.rule, found.seen) == ("spool-persistent", "in /tmp")
+
+
+def test_a_full_spool_needs_no_further_room() -> None:
+    assert diagnosed(with_spool(used_bytes=300 << 20, free_bytes=0)).findings == []
+
+
+def test_the_span_of_checks_counts_each_pause_up_to_the_longest() -> None:
+    kind = msgspec.structs.replace(healthy.KIND, max_checks=9)
+    assert kind.span_s == 60 + 120 + 240 + 480 + 960 + 1_920 + 3_600 + 3_600
+
+
+def test_a_topic_that_is_kept_for_ever_outlives_every_transaction() -> None:
+    found = diagnosed(with_topic("look_back_msg", retention_ms="-1")).findings
+    assert "lookback-keep" in [one.rule for one in found]
+
+
+def test_every_process_that_produces_is_examined() -> None:
+    assert [one.name for one in facts().producers] == [
+        "worker",
+        "hongyan send",
+        "hongyan-client",
+        "hongyan gateway",
+        "hongyan relay",
+        "hongyan lookback",
+    ]
+
+
+def test_an_option_that_raises_the_brokers_time_is_found_for_the_gateway() -> None:
+    kafka = msgspec.structs.replace(healthy.SETTINGS.kafka, client={"request.timeout.ms": "30000"})
+    settings = msgspec.structs.replace(healthy.SETTINGS, kafka=kafka)
+    found = diagnosed(facts(producers=own_producers(settings, [LANE]))).findings
+    slow = [one for one in found if one.rule == "producer-delivery-timeout"]
+    assert "hongyan gateway" in [name for one in slow for name in one.subjects]

@@ -8,7 +8,7 @@ from backends.kafka.inspection import BrokerState, GroupState
 from producer.doctor.diagnosis import diagnose
 from producer.doctor.facts import Facts
 from producer.doctor.rule import Severity
-from producer.doctor.rules import RULES
+from producer.doctor.rule_list import RULES
 from tests.producer.doctor import healthy
 from tests.producer.doctor.healthy import LANE, facts
 

@@ -13,12 +13,13 @@ from litestar.testing import TestClient
 
 from backends.settings import DatabaseSettings, GatewaySettings, Settings, TraceSettings
 from hongyan_client.records import Acknowledged, Record
-from idempotency.sql_ledger import clock_of, upgrade
+from idempotency.sql_ledger import clock_of
 from producer.gateway.api_keys import terms_of
 from producer.gateway.endpoint import GatewayEndpoint
 from producer.gateway.http_app import build_gateway
 from producer.gateway.key_store import KeyMade, KeyStore
 from producer.gateway.wiring import open_gateway
+from tests.harness.databases import upgraded
 
 NOTICE = {
     "channel": "webhook",
@@ -96,7 +97,7 @@ def settings(request: pytest.FixtureRequest, sqlite_database: str) -> Settings:
         gateway=GatewaySettings(listen="127.0.0.1:0", health_address="127.0.0.1:0"),
     )
     if request.param == "sqlite":
-        upgrade(settings)
+        upgraded(settings)
     return settings
 
 

@@ -234,6 +234,33 @@ def test_commits_that_overtake_each_other_lose_nothing(place: OutboxPlace, broke
     assert place.states() == dict.fromkeys(kept, "SENT")
 
 
+def test_a_helping_thread_shares_a_backlog_and_repeats_nothing(
+    place: OutboxPlace, broker: Broker
+) -> None:
+    ids = [place.add() for _ in range(60)]
+    run = RelayRun(place.store, broker, batch=5)
+    helper = threading.Thread(target=run.relay.help, daemon=True)
+    helper.start()
+    deadline = time.monotonic() + 40
+    with running(run):
+        while set(place.states().values()) != {"SENT"} and time.monotonic() < deadline:
+            threading.Event().wait(0.02)
+    helper.join(10)
+    assert not helper.is_alive()
+    assert Counter(broker.ids) == dict.fromkeys(ids, 1)
+
+
+def test_an_outage_of_kafka_ends_the_help(sqlite_place: OutboxPlace, broker: Broker) -> None:
+    for _ in range(6):
+        sqlite_place.add()
+    run = RelayRun(sqlite_place.store, broker, batch=5)
+    run.relay.call_helper(run.step())
+    assert run.relay.busy.is_set()
+    broker.failure = AWAY
+    run.relay.call_helper(run.step())
+    assert not run.relay.busy.is_set()
+
+
 def test_the_back_off_doubles_up_to_its_limit_with_jitter() -> None:
     row = ClaimedRow(1, "m", "t", "k", "[]", 1, 20, 1_000, 300_000, "{}")
     whole = [backoff_ms(row._replace(attempt=n), 0.0) for n in range(1, 12)]

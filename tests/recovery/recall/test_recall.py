@@ -17,7 +17,7 @@ from channels.transports import TransportRouter
 from idempotency.ledger import Settlement
 from idempotency.recalls import Kind
 from idempotency.recovery.contract import DueQuery
-from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery
 from message.ids import new_token
 from message.outcomes import Accepted
@@ -26,6 +26,7 @@ from recovery.recall.factory import open_recalling
 from recovery.recall.recall import RecallOutcome, RecallVerdict
 from simulator import Faults, Simulator
 from tests.conformance.samples import sample
+from tests.harness.databases import upgraded
 from tests.harness.notifications import webhook
 from tests.idempotency.making import adopt, claims, deliveries, worker
 from tests.recovery.ground import Ground
@@ -51,7 +52,7 @@ class Stage:
                 "hook": webhook(f"{provider.url}/hook"),
             },
         )
-        upgrade(self.settings)
+        upgraded(self.settings)
         self.ledger: SqlLedger = open_ledger(self.settings)
         self.ledger.register(msgspec.structs.replace(worker(), lease_ms=600_000))
         self.now = self.ledger.now_ms()

@@ -13,12 +13,13 @@ from sqlalchemy import text
 from backends.settings import DatabaseSettings, Settings
 from hongyan.spark.wiring import jdbc_login
 from idempotency.lost.audits import Audit, Audits, put_audits
-from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from spark_jobs.audit import counts, ledger
 from spark_jobs.audit.counts import HOUR_MS, OffsetRun
 from spark_jobs.audit.job import AuditedLanes, run
 from spark_jobs.positions import PartitionPosition, Positions
 from spark_jobs.tables import DEAD_LETTERS, DELIVERIES, RECORDS
+from tests.harness.databases import upgraded
 from tests.spark_jobs.conftest import config_for
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def books(request: pytest.FixtureRequest) -> Iterator[SqlLedger]:
     name = "sqlite_database" if request.param == "sqlite" else "ledger_database"
     url = str(request.getfixturevalue(name))
     settings = Settings(database=DatabaseSettings(url=url))
-    upgrade(settings)
+    upgraded(settings)
     opened = open_ledger(settings)
     yield opened
     opened.close()

@@ -11,8 +11,8 @@ from sqlalchemy import text
 from backends.settings import DatabaseSettings, Settings
 from backends.sql.database import Database, database_url
 from hongyan.spark.wiring import jdbc_login
-from idempotency.sql_ledger import upgrade
 from spark_jobs.config import JdbcLogin
+from tests.harness.databases import upgraded
 
 DAY_MS: Final = 86_400_000
 HOUR_MS: Final = 3_600_000
@@ -23,7 +23,7 @@ class LedgerRows:
 
     def __init__(self, url: str) -> None:
         self.settings = Settings(database=DatabaseSettings(url=url))
-        upgrade(self.settings)
+        upgraded(self.settings)
         self.database = Database(database_url(url))
         self.is_postgres = self.database.is_postgres
 

@@ -21,11 +21,13 @@ _MARGIN_S: Final = 5.0
     " parked or sent twice.",
 )
 def drain(facts: Facts) -> Said:
-    """worker.drain_s and recovery.drain_s against the grace."""
+    """The drain times against the grace."""
     times = facts.deployment
     drains = (
         ("worker.drain_s", times.worker_drain_s),
         ("recovery.drain_s", times.recovery_drain_s),
+        ("relay.drain_s", times.relay_drain_s),
+        ("lookback.drain_s", times.lookback_drain_s),
     )
     if times.grace_s is None:
         fix = "hongyan doctor --grace SECONDS, or HONGYAN_GRACE_S"
@@ -34,7 +36,7 @@ def drain(facts: Facts) -> Said:
         yield Seen("workers", "grace not given", "--grace", wanted, fix, Severity.INFO, why)
         return
     for key, drain_s in drains:
-        if drain_s + _MARGIN_S > times.grace_s:
+        if drain_s is not None and drain_s + _MARGIN_S > times.grace_s:
             yield Seen(
                 key.partition(".")[0],
                 f"{key}={drain_s:g}, grace {times.grace_s:g} s",

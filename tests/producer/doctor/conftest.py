@@ -1,0 +1,3 @@
+from tests.hongyan_client.outbox.conftest import place, pytest_collection_modifyitems
+
+__all__ = ["place", "pytest_collection_modifyitems"]
