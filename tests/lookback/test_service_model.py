@@ -192,13 +192,22 @@ class LookbackService(RuleBasedStateMachine):
                 pass
         self.committed = reader.committed
 
-    @rule(acknowledged=st.booleans())
-    def forward(self, acknowledged: bool) -> None:
-        """The forwarder goes round once; Kafka has what it produced, and may not tell."""
+    @rule(number=TRANSACTIONS)
+    def commit_at_once(self, number: int) -> None:
+        """A transaction of the good sort."""
+        self.prepare(number, b"one")
+        self.decide(number, commit=True)
+        while self.committed < len(self.log) and not self.alerts_away:
+            self.take("")
+
+    @rule(acknowledged=st.booleans(), rounds=st.integers(1, 2))
+    def forward(self, acknowledged: bool, rounds: int = 1) -> None:
+        """The forwarder goes round; Kafka has what it produced, and may not tell."""
         self.producer.holding = not acknowledged
         sent = len(self.producer.sent)
         with self._watched():
-            self.forwarder.run_once()
+            for _ in range(rounds):
+                self.forwarder.run_once()
         self._keep_sent(sent)
 
     @rule()
