@@ -88,7 +88,7 @@ LOOKBACK: tuple[Mutation, ...] = (
             _STORE
             + "test_an_early_commit_without_a_body_waits_for_a_person_and_goes_when_its_body_comes"
             + _LITE,
-            _MODEL,
+            _SERVICE,
         ),
     ),
     Mutation(

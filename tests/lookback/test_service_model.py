@@ -102,6 +102,19 @@ class Reader:
             raise Killed
 
 
+class Broker(FakeProducer):
+    """Counts the messages that it acknowledged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acknowledged = 0
+
+    def poll(self, timeout: float) -> None:
+        if not self.holding:
+            self.acknowledged = len(self.sent)
+        super().poll(timeout)
+
+
 class Row(NamedTuple):
     """A transaction as the database has it."""
 
@@ -139,8 +152,9 @@ class LookbackService(RuleBasedStateMachine):
         """Parks and conflicts that were seen in rows."""
         self.in_kafka: list[tuple[str, tuple[Any, ...]]] = []
         """Messages that the broker has, acknowledged or not: tx_id, and topic, value and key."""
+        self.acknowledged: set[str] = set()
         self.names = [self.ground.tx() for _ in range(2)]
-        self.producer = FakeProducer()
+        self.producer = Broker()
         self.forwarder = self._new_forwarder()
         self.patch.setattr("lookback.store.note_in", self._note)
 
@@ -178,19 +192,28 @@ class LookbackService(RuleBasedStateMachine):
                 pass
         self.committed = reader.committed
 
-    @rule(acknowledged=st.booleans())
-    def forward(self, acknowledged: bool) -> None:
-        """The forwarder goes round once; Kafka has what it produced, and may not tell."""
+    @rule(number=TRANSACTIONS)
+    def commit_at_once(self, number: int) -> None:
+        """A transaction of the good sort."""
+        self.prepare(number, b"one")
+        self.decide(number, commit=True)
+        while self.committed < len(self.log) and not self.alerts_away:
+            self.take("")
+
+    @rule(acknowledged=st.booleans(), rounds=st.integers(1, 2))
+    def forward(self, acknowledged: bool, rounds: int = 1) -> None:
+        """The forwarder goes round; Kafka has what it produced, and may not tell."""
         self.producer.holding = not acknowledged
         sent = len(self.producer.sent)
         with self._watched():
-            self.forwarder.run_once()
+            for _ in range(rounds):
+                self.forwarder.run_once()
         self._keep_sent(sent)
 
     @rule()
     def kill_forwarder(self) -> None:
         """What it did not mark stays leased."""
-        self.producer = FakeProducer()
+        self.producer = Broker()
         self.forwarder = self._new_forwarder()
 
     @rule(number=TRANSACTIONS)
@@ -269,9 +292,9 @@ class LookbackService(RuleBasedStateMachine):
             return
         for tx_id, message in self.in_kafka:
             assert message == ("t", self._prepared(tx_id), f"o-{tx_id[-6:]}".encode())
-        sent = {tx_id for tx_id, _ in self.in_kafka}
         rows = self._rows()
-        assert {name for name, row in rows.items() if row.state == "FORWARDED"} <= sent
+        forwarded = {name for name, row in rows.items() if row.state == "FORWARDED"}
+        assert forwarded <= self.acknowledged
 
     @invariant()
     def each_park_and_each_conflict_has_its_alert(self) -> None:
@@ -326,8 +349,9 @@ class LookbackService(RuleBasedStateMachine):
 
     def _keep_sent(self, first: int) -> None:
         for topic, value, key, headers in self.producer.sent[first:]:
-            tx_id = dict(headers)["hongyan-tx-id"].decode()
-            self.in_kafka.append((tx_id, (topic, value, key)))
+            self.in_kafka.append((_tx_of(headers), (topic, value, key)))
+        known = self.producer.sent[: self.producer.acknowledged]
+        self.acknowledged |= {_tx_of(headers) for *_, headers in known}
 
     def _note(self, connection: Any, raised: Sequence[Any], now: int) -> None:
         if raised and self.alerts_away:
@@ -336,6 +360,10 @@ class LookbackService(RuleBasedStateMachine):
 
     def _watched(self) -> "Watch":
         return Watch(self)
+
+
+def _tx_of(headers: Any) -> str:
+    return bytes(dict(headers)["hongyan-tx-id"]).decode()
 
 
 class Watch:

@@ -21,6 +21,7 @@ _TICK_S, _LOOK_S = 0.05, 1.0
 _STALL_S = 300.0
 """Without progress for so long the run is given up, and judged as it stands."""
 _SETTLE_S = 900.0
+_MOST_KILLS = 400
 _OPEN_ROWS = "state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN')"
 
 Say = Callable[[str], None]
@@ -39,6 +40,8 @@ class ProducingRun:
         self._say, self._show = say, show
         self._troubles: list[str] = []
         self._done = 0
+        self._kills_from = 0
+        """The next kill waits for so many numbers at their end: a slow machine gets on, too."""
         self._progressed_at = self._looked_at = 0.0
 
     def run(self) -> ProducingBooks:
@@ -71,7 +74,10 @@ class ProducingRun:
             self._looked_at = now
             self._scene.show_gateways(carriers.gateway)
             self._note_progress(self._scene.shop.count())
-        if kills is not None and (kind := kills.strike_if_due(now)):
+        if kills is None or self._done < self._kills_from:
+            return
+        if kind := kills.strike_if_due(now):
+            self._kills_from = self._done + self._extent.total // _MOST_KILLS
             self._say(f"{self._done:>7,} at their end; killed: {kind} ({kills.total} in all)")
 
     def _over(self, carriers: Carriers) -> bool:
