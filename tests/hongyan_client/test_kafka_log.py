@@ -35,7 +35,7 @@ class Clock:
 def lines() -> Iterator[list[logging.LogRecord]]:
     seen: list[logging.LogRecord] = []
     handler, logger = logging.Handler(), logging.getLogger("hongyan_client")
-    handler.emit = seen.append  # type: ignore[method-assign]
+    handler.emit = seen.append  # type: ignore[assignment,method-assign]
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
