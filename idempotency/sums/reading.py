@@ -2,6 +2,9 @@
 
 The past of a range comes from its own span; what that span has not yet, from shorter ones; the last minutes
 from the processes' own rows. So a range of 60 days reads 60 days, 23 hours and so on.
+
+Short spans are kept for a shorter time than long ones. A range that is older than its span's sums has
+longer slots, and begins and ends with whole ones.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import text
 
 from idempotency.sums.counter import MINUTE_MS, SumRow
-from idempotency.sums.rollup import DAY_MS, HOUR_MS, SPANS, merged
+from idempotency.sums.rollup import DAY_MS, HOUR_MS, KEPT_MS, SPANS, merged
 from idempotency.sums.store import COLUMNS
 from idempotency.transactions import LedgerPart
 
@@ -54,6 +57,11 @@ def span_of(length_ms: int) -> int:
     return HOUR_MS if length_ms <= 8 * DAY_MS else DAY_MS
 
 
+def kept_span(age_ms: int) -> int:
+    """Returns the shortest span whose sums of this age are kept."""
+    return next((span for span in SPANS if age_ms + span < KEPT_MS[span]), SPANS[-1])
+
+
 def pieces(start: int, end: int, span: int, rolled_at: int) -> Iterator[Piece]:
     """Yields the parts of a range, oldest first; `start` is a multiple of `span`."""
     place, settled = start, rolled_at - _SETTLED_MS
@@ -81,8 +89,11 @@ class SumReader(LedgerPart):
         with self._begin() as (connection, now):
             end = min(now if end is None else end, now) + 1  # the minute that begins now, too
             length_ms = min(max(length_ms, MINUTE_MS), LONGEST_MS)
-            span = span_of(length_ms)
-            start = (end - length_ms) // span * span
+            start = end - length_ms
+            span = max(span_of(length_ms), kept_span(now - start))
+            start = start // span * span
+            shortest = kept_span(now - end)
+            end = min(-(-end // shortest) * shortest, now + 1)
             rolled_at = int(connection.execute(_MARK).scalar_one())
             wanted = list(pieces(start, end, span, rolled_at))
             statement, asked = _statement(wanted)

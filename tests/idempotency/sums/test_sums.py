@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from idempotency.sql_ledger import SqlLedger
 from idempotency.sums.counter import FENCED, MINUTE_MS, MOST_MINUTES, MinuteSums, SumRow
-from idempotency.sums.reading import Piece, SumReader, SumsRead, pieces, span_of
+from idempotency.sums.reading import Piece, SumReader, SumsRead, kept_span, pieces, span_of
 from idempotency.sums.rollup import DAY_MS, HOUR_MS, RAW_KEPT_MS, SPANS, merged
 from idempotency.sums.sketch import LatencySketch
 from tests.idempotency.making import NOON, World
@@ -203,6 +203,43 @@ def test_rolled_sums_outlive_those_of_the_processes(
     rollup.forget()
     assert world.rows(f"SELECT count(*) FROM span_sums WHERE span = {MINUTE_MS}") == [(0,)]
     assert counted(reader.last(7 * DAY_MS)) == {SMS: 10}
+
+
+@pytest.mark.parametrize(
+    ("days", "span"), [(1, MINUTE_MS), (3, 10 * MINUTE_MS), (20, HOUR_MS), (100, DAY_MS)]
+)
+def test_a_short_range_of_long_ago_is_read_from_the_sums_that_are_kept(
+    ledger: SqlLedger, reader: SumReader, world: World, days: int, span: int
+) -> None:
+    rollup = ledger.sum_rollup()
+    for _ in _written_for(ledger, world, 20):
+        pass
+    rollup.run()
+    world.advance(days * DAY_MS)
+    rollup.run()
+    rollup.forget()
+    read = reader.between(NOON + 2 * MINUTE_MS, NOON + 18 * MINUTE_MS)
+    assert read.span == span
+    assert read.start % span == 0
+    assert read.start <= NOON + 2 * MINUTE_MS
+    assert read.end >= NOON + 18 * MINUTE_MS
+    # Two a minute, in whole slots of the span.
+    assert counted(read)[SMS] == (34 if days == 1 else 40)
+
+
+@pytest.mark.parametrize(
+    ("age", "span"),
+    [
+        (0, MINUTE_MS),
+        (2 * DAY_MS - HOUR_MS, MINUTE_MS),
+        (2 * DAY_MS, 10 * MINUTE_MS),
+        (14 * DAY_MS, HOUR_MS),
+        (90 * DAY_MS, DAY_MS),
+        (900 * DAY_MS, DAY_MS),
+    ],
+)
+def test_the_shortest_span_that_is_kept(age: int, span: int) -> None:
+    assert kept_span(age) == span
 
 
 def test_the_parts_of_a_range_join_and_its_past_comes_from_its_own_span() -> None:
