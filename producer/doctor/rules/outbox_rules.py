@@ -17,7 +17,7 @@ DATABASE: Final = RuleBook("outbox", "outbox")
 RELAY: Final = RuleBook("outbox", "outbox")
 LARGEST_ROW: Final = 4 << 20
 """An envelope of 1 MiB grows by escaping in a statement; key, headers and the rest come on top."""
-_VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+_VERSION: Final = re.compile(r"(?<!\d)(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?")
 _SKIPS_LOCKED: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6, 0), "postgresql": (9, 5, 0)}
 
 
