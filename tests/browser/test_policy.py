@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Page
 
 from tests.browser.conftest import Watched
 
@@ -56,6 +57,15 @@ def test_pages_are_without_findings(
         check(one, screen)
 
 
+def apply(page: Page, reason: str) -> None:
+    """Applies the draft. The next page's request is over then: to leave earlier would break it off."""
+    page.click("[data-dialog=apply]")
+    page.fill("#apply-reason", reason)
+    with page.expect_event("requestfinished", lambda request: request.url.endswith("/policy")):
+        page.click("#apply button.primary")
+    page.wait_for_url("**/policy")
+
+
 @pytest.mark.parametrize("screen", [DESK, PHONE])
 def test_a_lane_is_changed_by_form_and_rolled_back(
     open_page: Callable[..., Watched], tmp_path: Path, screen: dict[str, Any]
@@ -70,19 +80,13 @@ def test_a_lane_is_changed_by_form_and_rolled_back(
         page.wait_for_selector("[data-dialog=apply]")
         page.screenshot(path=tmp_path / f"draft-{screen['width']}.png", full_page=True)
         check(one, screen)
-        page.click("[data-dialog=apply]")
-        page.fill("#apply-reason", "a busy evening")
-        page.click("#apply button.primary")
-        page.wait_for_url("**/policy")
+        apply(page, "a busy evening")
     page.click("main table >> nth=1 >> tbody tr >> nth=1 >> a")
     page.wait_for_url("**/policy/versions/*")
     page.screenshot(path=tmp_path / f"version-{screen['width']}.png", full_page=True)
     check(one, screen)
     page.click("a.button")
-    page.click("[data-dialog=apply]")
-    page.fill("#apply-reason", "back")
-    page.click("#apply button.primary")
-    page.wait_for_url("**/policy")
+    apply(page, "back")
     assert "lin" in page.inner_text("dl.facts")
     check(one, screen)
 
