@@ -92,10 +92,12 @@ class Client:
         Those without an end after `timeout_s` seconds fail with TimeoutError: they are in doubt."""
         batch = self._core.send_all(notifications, time.monotonic() + timeout_s)
         summary = SendSummary([], [])
-        for end, one in zip(batch.ends, batch.notifications, strict=True):
+        # In this order: ends may still come after a timeout.
+        for one, end in zip(batch.notifications, batch.ends, strict=True):
             if isinstance(end, SentNotification):
                 summary.sent.append(end)
-            elif one is not None:
+            else:
+                assert one is not None, "its end is written before it goes"
                 summary.failed.append(NotSentItem(one, TimeoutError() if end is None else end))
         return summary
 

@@ -313,7 +313,7 @@ class ClientCore:
         self._counts.add(send.route.name, code)
         try:
             self._observe(send, code)
-        except Exception:
+        except Exception:  # the observer's: the end is counted all the same
             log.exception("the end of %s could not be noted", send.notification.id)
 
     def _observe(self, send: PendingSend, code: str) -> None:

@@ -1,4 +1,4 @@
-"""What the sends of one lane have in common, found once for a client."""
+"""The topic, the time to live and the acknowledgements of one lane, found once for a client."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from hongyan_client.sends.pending_send import (
     PendingSend,
     SendHost,
     SendResult,
-    SentNotification,
+    sent_notification,
 )
 from message.envelope import Notification
 
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 _UNKNOWN: Final = 0.0
-_new: Final = tuple.__new__  # saves the call of the class's own `__new__`
 
 
 class SendBatch:
-    """Notifications and their ends, both by number. The core adds in the caller's thread; others end."""
+    """Notifications and their ends, both by number. The core adds in the caller's thread; others end.
+
+    An end is written before its notification goes. So who reads the notification first finds one of them.
+    """
 
     def __init__(self, host: SendHost) -> None:
         self._host = host
@@ -62,10 +64,10 @@ class SendBatch:
             lane.keys.clear()
 
     def end(self, number: int, result: SendResult) -> None:
-        """Notes an end, and lets the notification go if it is in Kafka or the overflow."""
+        """Notes an end, then lets the notification go if it is in Kafka or the overflow."""
+        self.ends[number] = result
         if not isinstance(result, BaseException):
             self.notifications[number] = None
-        self.ends[number] = result
 
     def has_ended(self) -> bool:
         """Whether all sends have ended. Looks only at those that had not at the last call."""
@@ -102,13 +104,12 @@ class LaneSends:
         one = self._notifications[number]
         if one is None or message is None:
             return
-        place = (one.id, self._topic, message.partition(), message.offset(), message.timestamp()[1])
-        sent = _new(SentNotification, place)
+        sent = sent_notification(one.id, self._topic, message)
         self.route.acknowledged += 1
         if self._host.watched:
             self._host.acknowledged(self.pending(number), sent)
-        self._notifications[number] = None
         self._ends[number] = sent
+        self._notifications[number] = None
 
     def pending(self, number: int) -> PendingSend:
         """Returns a send as one of its own."""
