@@ -11,17 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from backends.metrics.families import CAMPAIGNS, GATEWAY, LOOKBACK, RELAY
-from backends.settings import Settings, SettingsError
+from backends.settings import Settings
 from backends.sql.database import Database
 from hongyan_client.outbox.engine import OutboxWaits
-from hongyan_client.outbox.errors import OutboxTrouble
 from hongyan_client.outbox.relay_rows import RelayHeartbeat
 from idempotency.fleet.snapshots import BacklogSnapshot, ProcessSnapshot
 from idempotency.fleet.status import FleetStatus, Process
 from idempotency.transactions import Clock
 from producer.campaigns.store import CampaignStore
 from producer.gateway.key_store import KeyStore
-from producer.relay.opening import open_outbox
+from producer.relay.opening import OutboxUnread, outbox_for_a_look
 from producer.relay.reporter import ENDED
 
 WAITS: Final = OutboxWaits(busy_s=2.0, statement_s=2.0, answer_s=2.0)
@@ -107,15 +106,10 @@ def look_at_relays(settings: Settings) -> RelayLook:
     if not settings.relay.outbox_url:
         return RelayLook()
     try:
-        opened = open_outbox(settings, waits=WAITS)
-    except (SettingsError, ModuleNotFoundError) as exc:
+        with outbox_for_a_look(settings, WAITS) as opened:
+            return RelayLook(opened.rows.heartbeats(), opened.rows.now_ms())
+    except OutboxUnread as exc:
         return RelayLook(trouble=str(exc))
-    try:
-        return RelayLook(opened.rows.heartbeats(), opened.rows.now_ms())
-    except OutboxTrouble as exc:
-        return RelayLook(trouble=str(exc))
-    finally:
-        opened.engine.dispose()
 
 
 def fleet_view(

@@ -34,8 +34,9 @@ from producer.doctor.facts import (
     OutboxFacts,
     Source,
 )
-from producer.doctor.outbox_facts import OutboxUnread, read_outbox
+from producer.doctor.outbox_facts import read_outbox
 from producer.doctor.spool_facts import read_spools
+from producer.relay.opening import OutboxUnread
 
 ASK_S: Final = 5.0
 """Longest wait for one answer of Kafka."""
@@ -133,7 +134,7 @@ def _outbox(
     try:
         found, its_clock = read_outbox(settings)
     except OutboxUnread as exc:
-        missing["outbox"] = str(exc)
+        missing["outbox"] = f"the business's database did not answer ({exc})"
         return None
     clocks.append(its_clock)
     return found

@@ -8,13 +8,13 @@ from typing import Any, Final, Literal, cast
 
 from sqlalchemy import Connection, select, text
 
-from backends.settings import Settings, SettingsError
+from backends.settings import Settings
 from hongyan_client.outbox.clock import POSTGRESQL, SQLITE, DatabaseMillis
 from hongyan_client.outbox.engine import OutboxWaits
-from hongyan_client.outbox.errors import OutboxTrouble, outbox_errors
+from hongyan_client.outbox.errors import outbox_errors
 from producer.doctor.database_facts import clock
 from producer.doctor.facts import ClockFacts, OutboxFacts
-from producer.relay.opening import open_outbox
+from producer.relay.opening import outbox_for_a_look
 
 WAITS: Final = OutboxWaits(busy_s=3.0, statement_s=3.0, answer_s=3.0)
 # `reset_val`: the value of other sessions than ours.
@@ -34,23 +34,14 @@ _ISOLATIONS: Final = ("transaction_isolation", "tx_isolation")
 """MySQL 8 and MariaDB 11 know the first one, older MariaDB the second."""
 
 
-class OutboxUnread(Exception):
-    """The business's database could not be read; one sentence says why, without a password."""
-
-
 def read_outbox(settings: Settings) -> tuple[OutboxFacts, ClockFacts]:
     """Returns the facts and the database's clock. Raises OutboxUnread."""
-    try:
-        opened = open_outbox(settings, waits=WAITS)
-    except (SettingsError, ModuleNotFoundError) as exc:
-        raise OutboxUnread(str(exc)) from exc
-    try:
-        with outbox_errors(opened.store.name), opened.engine.connect() as connection:
-            return _read(settings, connection)
-    except OutboxTrouble as exc:
-        raise OutboxUnread(f"the business's database did not answer ({exc})") from exc
-    finally:
-        opened.engine.dispose()
+    with (
+        outbox_for_a_look(settings, WAITS) as opened,
+        outbox_errors(opened.store.name),
+        opened.engine.connect() as connection,
+    ):
+        return _read(settings, connection)
 
 
 def _read(settings: Settings, connection: Connection) -> tuple[OutboxFacts, ClockFacts]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from sqlalchemy import Engine, MetaData
 
 from backends.settings import Settings, SettingsError
 from hongyan_client.outbox.engine import RELAY_WAITS, OutboxWaits, outbox_engine
+from hongyan_client.outbox.errors import OutboxTrouble
 from hongyan_client.outbox.relay_rows import RelayRows
 from hongyan_client.outbox.store import OutboxStore
 from hongyan_client.outbox.tables import OutboxTables, outbox_tables
+
+
+class OutboxUnread(Exception):
+    """The outbox cannot be read or changed now; one sentence says why, without a password."""
 
 
 class OpenedOutbox(NamedTuple):
@@ -42,3 +49,20 @@ def open_outbox(settings: Settings, *, waits: OutboxWaits = RELAY_WAITS) -> Open
         keep_sent=settings.relay.keep_hours > 0,
     )
     return OpenedOutbox(store, RelayRows(store, tables), tables, engine)
+
+
+@contextmanager
+def outbox_for_a_look(settings: Settings, waits: OutboxWaits) -> Iterator[OpenedOutbox]:
+    """Yields the outbox and closes it afterwards. Raises OutboxUnread, for its errors in the body, too."""
+    try:
+        opened = open_outbox(settings, waits=waits)
+    except SettingsError as exc:
+        raise OutboxUnread(str(exc)) from exc
+    except ModuleNotFoundError as exc:
+        raise OutboxUnread(f"{exc.name} is not installed: pip install 'hongyan[mysql]'") from exc
+    try:
+        yield opened
+    except OutboxTrouble as exc:
+        raise OutboxUnread(str(exc)) from exc
+    finally:
+        opened.engine.dispose()

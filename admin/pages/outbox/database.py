@@ -8,21 +8,15 @@ from typing import Final, NamedTuple
 
 from admin.access import Person, Role
 from admin.parts import ConsoleParts
-from backends.settings import SettingsError
 from hongyan_client.outbox.engine import OutboxWaits
-from hongyan_client.outbox.errors import OutboxTrouble
 from hongyan_client.outbox.operator_orders import OutboxOperator, OutboxRow
 from hongyan_client.outbox.relay_rows import OutboxBacklog, RelayHeartbeat, RelayRows
 from message.vocabulary import lane_of_topic
-from producer.relay.opening import open_outbox
+from producer.relay.opening import outbox_for_a_look
 
 WAITS: Final = OutboxWaits(busy_s=2.0, statement_s=2.0, answer_s=2.0)
 """A person waits, and the page takes several statements."""
 _RELAYS: Final = 100
-
-
-class OutboxUnread(Exception):
-    """The outbox cannot be read or changed now. The text is for the person."""
 
 
 class ShownOutbox(NamedTuple):
@@ -50,20 +44,8 @@ class OpenedOutboxPage(NamedTuple):
 @contextmanager
 def opened_outbox(parts: ConsoleParts) -> Iterator[OpenedOutboxPage]:
     """Yields the outbox and closes it afterwards. Raises OutboxUnread, for its errors in the body, too."""
-    try:
-        opened = open_outbox(parts.settings, waits=WAITS)
-    except SettingsError as exc:
-        raise OutboxUnread(str(exc)) from exc
-    except ModuleNotFoundError as exc:
-        raise OutboxUnread(
-            f"{exc.name} is not installed: pip install 'hongyan[console,mysql]'"
-        ) from exc
-    try:
+    with outbox_for_a_look(parts.settings, WAITS) as opened:
         yield OpenedOutboxPage(OutboxOperator(opened.store, opened.tables), opened.rows)
-    except OutboxTrouble as exc:
-        raise OutboxUnread(str(exc)) from exc
-    finally:
-        opened.engine.dispose()
 
 
 def outbox_lane(parts: ConsoleParts, row: OutboxRow) -> str:

@@ -14,7 +14,6 @@ from litestar.params import FromPath, FromQuery
 from admin.access import OF_ROW, Person, Role, needs
 from admin.pages.outbox.database import (
     OpenedOutboxPage,
-    OutboxUnread,
     may_outbox,
     opened_outbox,
     outbox_lane,
@@ -28,6 +27,7 @@ from admin.web.paging import keys_of
 from admin.web.view import Page, View
 from hongyan_client.outbox.operator_orders import OutboxRow
 from hongyan_client.outbox.tables import PARKED, PENDING, STATES
+from producer.relay.opening import OutboxUnread
 from tracing.masks import impersonal
 
 _PER_PAGE: Final = 100
