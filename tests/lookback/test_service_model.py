@@ -212,7 +212,7 @@ class LookbackService(RuleBasedStateMachine):
 
     @rule()
     def kill_forwarder(self) -> None:
-        """What it did not mark stays leased."""
+        """The rows that it did not mark stay leased."""
         self.producer = Broker()
         self.forwarder = self._new_forwarder()
 
