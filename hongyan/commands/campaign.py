@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from backends.settings import Settings
     from idempotency.sql_ledger import SqlLedger
     from producer.campaigns.actions import CampaignActions
-    from producer.campaigns.contract import Campaign, CampaignSchedule
+    from producer.campaigns.contract import Campaign, CampaignSchedule, CrowdColumns
 
 app = typer.Typer(
     name="campaign",
@@ -164,7 +164,6 @@ def new(
 ) -> None:
     from hongyan.campaigns.output import show_new
     from hongyan.template_source import templates_now
-    from producer.campaigns.contract import CrowdColumns
     from producer.campaigns.creation import CampaignDraft, limits_from
     from producer.campaigns.row_checks import row_checks
 
@@ -180,17 +179,11 @@ def new(
             account=account,
             once_per_receiver=once_per_receiver,
         )
-        columns = CrowdColumns(
-            receiver=receiver,
-            biz_id=biz_id,
-            variables=pairs("--map", mapped),
-            constants=pairs("--set", constant),
-        )
         draft = CampaignDraft(
             path=file,
             lane=lane,
             template=template,
-            columns=columns,
+            columns=_columns(receiver, biz_id, mapped, constant),
             schedule=_schedule(at, cron, zone),
             limits=limits,
             author=author_of(author),
@@ -205,6 +198,19 @@ def new(
         print_json(made._asdict() | {"shown": [one._asdict() for one in made.shown]})
     else:
         show_new(made)
+
+
+def _columns(
+    receiver: str, biz_id: str, mapped: list[str] | None, constant: list[str] | None
+) -> CrowdColumns:
+    from producer.campaigns.contract import CrowdColumns
+
+    return CrowdColumns(
+        receiver=receiver,
+        biz_id=biz_id,
+        variables=pairs("--map", mapped),
+        constants=pairs("--set", constant),
+    )
 
 
 def _check_new(*, named: bool, twice_timed: bool) -> None:

@@ -26,6 +26,45 @@ APPLY = explained(
 _STYLES = {"created": "green", "exists": "dim", "differs": "yellow", "failed": "bold red"}
 
 
+_LANES = Annotated[
+    list[str] | None,
+    typer.Option("--lane", "-l", metavar="PATTERN", help="Only these lanes.", show_default="all"),
+]
+_PARTITIONS = Annotated[int, typer.Option(min=1, metavar="N", help="Partitions of a lane's topic.")]
+_DEAD_PARTITIONS = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Partitions of the dead letters' topic.")
+]
+_TRACE_PARTITIONS = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Partitions of the trace's topic.")
+]
+_OUTCOME_PARTITIONS = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Partitions of the outcomes' topic.")
+]
+_REPLICATION = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Copies of each partition.",
+        show_default="3, or the brokers there are",
+    ),
+]
+_MIN_ISR = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Copies a write waits for.", show_default="2 of 3"),
+]
+_UNCOMPRESSED = Annotated[
+    bool,
+    typer.Option(
+        "--uncompressed",
+        help="Let brokers keep lanes uncompressed, so that their size limit counts inflated records.",
+        metavar="",
+    ),
+]
+_DRY_RUN = Annotated[bool, typer.Option("--dry-run", help="Create nothing.", metavar="")]
+_JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
+
+
 @app.callback()
 def _group() -> None:
     """Keeps `apply` a subcommand while it is the only one."""
@@ -34,47 +73,16 @@ def _group() -> None:
 @app.command("apply", help=APPLY)
 def apply(
     context: typer.Context,
-    lanes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--lane", "-l", metavar="PATTERN", help="Only these lanes.", show_default="all"
-        ),
-    ] = None,
-    partitions: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Partitions of a lane's topic.")
-    ] = 12,
-    dead_partitions: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Partitions of the dead letters' topic.")
-    ] = 3,
-    trace_partitions: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Partitions of the trace's topic.")
-    ] = 6,
-    outcome_partitions: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Partitions of the outcomes' topic.")
-    ] = 6,
-    replication: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Copies of each partition.",
-            show_default="3, or the brokers there are",
-        ),
-    ] = None,
-    min_isr: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Copies a write waits for.", show_default="2 of 3"),
-    ] = None,
-    uncompressed: Annotated[
-        bool,
-        typer.Option(
-            "--uncompressed",
-            help="Let brokers keep lanes uncompressed, so that their size limit counts inflated records.",
-            metavar="",
-        ),
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Create nothing.", metavar="")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+    lanes: _LANES = None,
+    partitions: _PARTITIONS = 12,
+    dead_partitions: _DEAD_PARTITIONS = 3,
+    trace_partitions: _TRACE_PARTITIONS = 6,
+    outcome_partitions: _OUTCOME_PARTITIONS = 6,
+    replication: _REPLICATION = None,
+    min_isr: _MIN_ISR = None,
+    uncompressed: _UNCOMPRESSED = False,
+    dry_run: _DRY_RUN = False,
+    as_json: _JSON = False,
 ) -> None:
     from backends.kafka.topics import Wish
 
