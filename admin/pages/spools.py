@@ -70,7 +70,7 @@ def spools(view: GivenView, parts: GivenParts, person: GivenPerson) -> Page:
         read_spool(parts, person, folder, now_ms) for folder in parts.settings.console.spool_dirs
     ]
     return view.page(
-        "spools.html", spools=found, operates=person.everywhere(Role.OPERATOR), said=impersonal
+        "spools.html", spools=found, operates=person.everywhere(Role.OPERATOR), masked=impersonal
     )
 
 

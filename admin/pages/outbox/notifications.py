@@ -62,7 +62,7 @@ def parked_rows(
         states=STATES,
         asked=asked,
         next=cursor_of(some[-1].id) if further else "",
-        said=impersonal,
+        masked=impersonal,
     )
 
 
@@ -85,7 +85,7 @@ def one_notification(
         operates=may,
         releases=may and _ready(rows, _RELEASE),
         recalls=may and _ready(rows, _RECALL),
-        said=impersonal,
+        masked=impersonal,
     )
 
 
