@@ -202,7 +202,7 @@ class Business:
                     time.sleep(_LOOK_S)
                 else:
                     self._try(deal, caller)
-        except BaseException as exc:
+        except BaseException as exc:  # of any kind: the process ends with it
             self._failure = exc
 
     def _try(self, deal: Deal, caller: GatewayCaller) -> None:
