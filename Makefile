@@ -28,13 +28,13 @@ demo: .venv/.synced ## send a few thousand notifications, kill a worker, lose no
 # Without it tests of real services skip with the reason, unless HONGYAN_REQUIRE_STACK=1.
 # Tests start hundreds of processes; each would compile our code anew where bytecode is not written.
 test: export PYTHONDONTWRITEBYTECODE :=
-# The browser's tests are a run of their own: Playwright keeps an event loop in its process.
+# The browser's tests are a run of their own, made after a failure, too: Playwright keeps an event loop in its process.
 # More processes than cores, since most tests wait most of the time; ARGS="-n 0 FILE" for one of them.
 test: .venv/.synced-spark ## run every test; starts the local stack and leaves it up
 	@$(STACK) up || [ -z "$$HONGYAN_REQUIRE_STACK" ]
 	@$(BIN)/python -m hongyan.spark.jars > /dev/null || [ -z "$$HONGYAN_REQUIRE_STACK" ]
-	@$(BIN)/pytest -n $(PROCESSES) --dist loadgroup --durations 15 --ignore tests/browser $(ARGS)
-	@$(if $(ARGS),:,$(BIN)/pytest -n 0 tests/browser)
+	@failed=0; $(BIN)/pytest -n $(PROCESSES) --dist loadgroup --durations 15 --ignore tests/browser $(ARGS) || failed=$$?; \
+	$(if $(ARGS),:,$(BIN)/pytest -n 0 tests/browser || failed=$$?); exit $$failed
 
 lint: .venv/.synced-spark ## style, types and import rules
 	@$(BIN)/ruff check .

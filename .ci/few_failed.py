@@ -1,4 +1,4 @@
-"""Whether so few tests failed that they are worth a run of their own; run with pytest's list of them.
+"""Prints the tests that failed, if they are so few that each is worth a run of its own. Run with pytest's list.
 
 Exits with 1, and says why, where none is listed (pytest itself ended) or more than `FEW`.
 """
@@ -13,14 +13,18 @@ FEW = 3
 def main(listed: Path) -> int:
     failed = list(json.loads(listed.read_text())) if listed.exists() else []
     if not 0 < len(failed) <= FEW:
-        print(f"{len(failed)} tests failed; up to {FEW} are run again alone, not these.")
+        say(f"{len(failed)} tests failed; up to {FEW} are run again alone, not these.")
         return 1
-    print(
-        f"{len(failed)} failed beside other tests and run again alone; each is a fault to look at:"
-    )
+    say(f"{len(failed)} failed beside other tests and run again alone; each is a fault to look at:")
     for name in failed:
-        print(f"  {name}")
+        say(f"  {name}")
+        print(name)
     return 0
+
+
+def say(line: str) -> None:
+    """Writes for the reader: the names alone go to standard output."""
+    print(line, file=sys.stderr)
 
 
 if __name__ == "__main__":
