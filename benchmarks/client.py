@@ -54,7 +54,10 @@ Say = Callable[[str], None]
 def measure(
     servers: Servers, *, rounds: int, messages: int, outage_s: float, rate: int, say: Say
 ) -> dict[str, Any]:
-    """Returns the report."""
+    """Returns the report. The outage comes first: after the rounds the process keeps memory that the sends
+    of the outage would fill, and nothing would be seen of them."""
+    say(f"a broker away for {outage_s:g} s at {rate:,} a second")
+    outage = _outage(outage_s, rate)
     found: list[dict[str, float]] = []
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}: {messages:,} notifications each")
@@ -77,8 +80,6 @@ def measure(
     }
     for name, value in others.items():
         say(f"not judged: {name} is {value}")
-    say(f"a broker away for {outage_s:g} s at {rate:,} a second")
-    outage = _outage(outage_s, rate)
     for name, wanted in (("mib_above_idle", WANTED_MIB), ("lost", 0), ("out_of_order", 0)):
         ratios.append(
             {"ratio": name.replace("_", " "), "median": outage[name], "wanted": wanted}

@@ -105,9 +105,10 @@ class _Bench:
         self._spark.stop()
 
     def warm(self) -> None:
-        """Lets Spark compile and load, both variants in turn: otherwise the first size pays for all."""
+        """Lets Spark compile and load each variant, in turn: otherwise the first one measured pays for all."""
         for _ in range(_WARM_ROUNDS):
             self.size(_WARM_EVENTS, shown=False)
+            self.increment(_WARM_EVENTS, shown=False)
 
     def size(self, events: int, *, shown: bool = True) -> Measured:
         """Generates so many events, then measures the bare variant and the whole rebuild."""
@@ -125,14 +126,15 @@ class _Bench:
             self._say(_line(found))
         return found
 
-    def increment(self, events: int) -> Step:
+    def increment(self, events: int, *, shown: bool = True) -> Step:
         """Adds a tenth on the next day to the last size, and measures the next rebuild."""
         more = events // TENTH
         first = events // EVENTS_PER_DELIVERY
         span = Span(first, more // EVENTS_PER_DELIVERY, self._today, 1, run=RUN + 2)
         fill(self._spark, self._warehouse(), span)
         step = self._meter.measure(lambda: self._rebuild(run=RUN + 3))
-        self._say(f"{more:>12,} events more   rebuild {step.seconds:>7.1f} s")
+        if shown:
+            self._say(f"{more:>12,} events more   rebuild {step.seconds:>7.1f} s")
         return step
 
     def lost(self, events: int) -> LostStep:
