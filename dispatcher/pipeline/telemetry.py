@@ -94,7 +94,7 @@ class WorkerTelemetry:
         series = (work.delivery.lane, work.delivery.account, state.value)
         self._metrics.settled.labels(*series).inc()
         self._metrics.call_times.count([work], [state is State.SENT])
-        self._metrics.sums.add(self._clock.now_ms(), [series], [moments_of(work)])
+        self._metrics.sums.add_one(self._clock.now_ms(), series, moments_of(work))
         if _traced(work, smooth=state is State.SENT and not work.tries):
             event = self._settled_event(work, settlement, state, self._clock.now_ms())
             self._recorder.record([*_tried_events(work, event), event])

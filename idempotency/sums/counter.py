@@ -74,6 +74,18 @@ class MinuteSums:
                 found.fresh = True
             _note(minute, ended, moments)
 
+    def add_one(self, now_ms: int, series: Series, moments: CallMoments) -> None:
+        """Counts one delivery that its own process ended. A lane without a ledger ends each by itself."""
+        with self._lock:
+            minute = self._minute(now_ms)
+            found = minute.get(series)
+            if found is None:
+                found = minute[series] = _SeriesSum(series[2] == _SENT)
+            found.deliveries += 1
+            found.fresh = True
+            if moments[4]:
+                found.to_append().append(moments)
+
     def unwritten(self) -> list[SumRow]:
         """Returns the sums that changed since the last call. Forgets minutes that are over and written."""
         with self._lock:

@@ -53,6 +53,20 @@ def test_times_of_more_than_a_batch_are_all_counted() -> None:
     assert (row.deliveries, row.call) == (2_500, "[20,2500]")
 
 
+_TIMES = st.tuples(*[st.integers(0, 50)] * 3, st.just(60), st.sampled_from([0, 80, 4_000]))
+
+
+@given(st.lists(st.tuples(st.sampled_from([SMS, MAIL]), st.integers(0, 2), _TIMES), max_size=30))
+def test_one_by_one_they_add_up_as_in_batches(
+    ends: list[tuple[tuple[str, str, str], int, tuple[int, int, int, int, int]]],
+) -> None:
+    singly, together = MinuteSums(), MinuteSums()
+    for series, minute, times in ends:
+        singly.add_one(NOON + minute * MINUTE_MS, series, times)
+        together.add(NOON + minute * MINUTE_MS, [series], [times])
+    assert singly.unwritten() == together.unwritten()
+
+
 def test_only_what_changed_is_written_again_and_a_minute_that_is_over_is_forgotten() -> None:
     sums = MinuteSums()
     sums.add(NOON, [SMS, MAIL])
