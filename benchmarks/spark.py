@@ -51,7 +51,6 @@ _STEP: Final = LIVES * TENTH * EVENTS_PER_DELIVERY
 """Sizes are multiples of it: so each life has whole numbers, and an increment is a tenth."""
 _PROPERTIES: Final[Mapping[str, Any]] = {
     "spark.driver.memory": "4g",
-    "spark.sql.shuffle.partitions": 16,
     "spark.ui.enabled": False,
     "spark.sql.ui.retainedExecutions": 1_000,
 }

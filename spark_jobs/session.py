@@ -40,6 +40,9 @@ _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
+    # A rebuild sorts each part of a shuffle in memory: of ten million events an eighth does not fit. Spark
+    # puts small parts together again.
+    "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "64",
     # A vacuum lists files with this many tasks; Spark's 10,000 take a minute here.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_CONFIG}",
