@@ -1,4 +1,4 @@
-"""Prints the tests that failed, if they are so few that each is worth a run of its own. Run with pytest's list.
+"""Prints the tests that failed, if so few that each is worth a run of its own. Run with pytest's list.
 
 Exits with 1, and says why, where none is listed (pytest itself ended) or more than `FEW`.
 """

@@ -137,7 +137,7 @@ def _by_text(number: int) -> Notification:
     return _notification(TWILIO, f"+1415{2_000_000 + number}", content=content)
 
 
-def _notification(lane: Lane, receiver: str, **said: Any) -> Notification:
+def _notification(lane: Lane, receiver: str, **fields: Any) -> Notification:
     return Notification(
         id=new_id(),
         channel=lane.channel,
@@ -145,7 +145,7 @@ def _notification(lane: Lane, receiver: str, **said: Any) -> Notification:
         receivers=[receiver],
         created_at=int(time.time() * 1_000),
         ttl_ms=_TTL_MS,
-        **said,
+        **fields,
     )
 
 

@@ -104,7 +104,7 @@ class _Bench:
         self._spark.stop()
 
     def warm(self) -> None:
-        """Lets Spark compile and load each variant, in turn: otherwise the first one measured pays for all."""
+        """Lets Spark compile and load each variant in turn: otherwise the first one pays for all."""
         for _ in range(_WARM_ROUNDS):
             self.size(_WARM_EVENTS, shown=False)
             self.increment(_WARM_EVENTS, shown=False)

@@ -144,8 +144,8 @@ def measure(
                 for protocol in PROTOCOLS:
                     for workers, found in rates[protocol].items():
                         found.append(_rate(servers, protocol, workers, folder))
-                        said = f"{protocol:8} {workers} workers  {found[-1]:7.1f} messages/s"
-                        say(f"round {number + 1}/{rounds}  {said}")
+                        line = f"{protocol:8} {workers} workers  {found[-1]:7.1f} messages/s"
+                        say(f"round {number + 1}/{rounds}  {line}")
     return _report(apart, rates)
 
 

@@ -26,10 +26,10 @@ from recovery.operator_results import (
     Copy,
     OperatorResult,
     OperatorVerdict,
-    archived_told,
+    archived_result,
     copied_fields,
     copy_id,
-    told_of,
+    result_of,
 )
 from recovery.operator_rules import (
     DOUBLE,
@@ -131,32 +131,32 @@ class Operator:
             if now is None or now.state is not State.UNKNOWN:
                 break
             if dry_run or self._rows.ask_first(now.key, now.day, now.version):
-                return told_of(pick, OperatorVerdict.ASKED)
+                return result_of(pick, OperatorVerdict.ASKED)
             now = next((one for one in self._look(pick.key) if one.key == pick.key), None)
         if pick.state is not State.UNKNOWN:
-            return told_of(pick, OperatorVerdict.REFUSED, NOT_IN_DOUBT)
-        return told_of(pick, OperatorVerdict.OVERTAKEN)
+            return result_of(pick, OperatorVerdict.REFUSED, NOT_IN_DOUBT)
+        return result_of(pick, OperatorVerdict.OVERTAKEN)
 
     def copy(self, pick: Pick, job: str) -> Copy | OperatorResult:
         """Returns a copy under an id of its own, the same for the same job; a result if it is refused."""
         if pick.state in OPEN:
-            return told_of(
+            return result_of(
                 pick, OperatorVerdict.REFUSED, "it is open: the first copy may still be sent"
             )
         try:
             kept = self._payloads.kept(pick.key)
         except PayloadUnreadable as exc:
-            return told_of(pick, OperatorVerdict.REFUSED, f"its payload cannot be opened: {exc}")
+            return result_of(pick, OperatorVerdict.REFUSED, f"its payload cannot be opened: {exc}")
         if kept is None:
-            return told_of(pick, OperatorVerdict.OVERTAKEN)
+            return result_of(pick, OperatorVerdict.OVERTAKEN)
         return self._copied(
-            kept, told_of(pick, OperatorVerdict.COPIED, self._holds(pick.lane)), job
+            kept, result_of(pick, OperatorVerdict.COPIED, self._holds(pick.lane)), job
         )
 
     def copy_archived(self, row: ArchivedRow, kept: KeptRow, job: str) -> Copy:
         """Returns a copy of a delivery that left the ledger with its day."""
         return self._copied(
-            kept, archived_told(row, OperatorVerdict.COPIED, self._holds(row.lane)), job
+            kept, archived_result(row, OperatorVerdict.COPIED, self._holds(row.lane)), job
         )
 
     def _copied(self, kept: KeptRow, result: OperatorResult, job: str) -> Copy:
@@ -171,17 +171,17 @@ class Operator:
     ) -> _Plan | OperatorResult:
         why = refusal(verb, pick)
         if why:
-            return told_of(pick, OperatorVerdict.REFUSED, why)
+            return result_of(pick, OperatorVerdict.REFUSED, why)
         event, reason = event_of(verb, pick), note.reason(verb)
         if verb not in SENDS:
             move = Transition(pick.key, pick.day, pick.version, pick.state, event, reason)
             verdict = OperatorVerdict.SENT if verb is Verb.ARRIVED else OperatorVerdict.DISCARDED
-            return _Plan(pick, move, told_of(pick, verdict))
+            return _Plan(pick, move, result_of(pick, verdict))
         policy = self._lane_policy(pick.lane)
         wait_ms = quiet_ms(policy.quiet_hours, now)
         held = held_text(now + wait_ms, policy.quiet_hours.zone) if wait_ms else ""
         if held and _waits_for_it(pick, now + wait_ms):
-            return told_of(pick, OperatorVerdict.HELD, held)
+            return result_of(pick, OperatorVerdict.HELD, held)
         end = _new_end(pick, now + wait_ms, policy)
         move = Transition(
             *(pick.key, pick.day, pick.version, pick.state, event, reason),
@@ -189,7 +189,7 @@ class Operator:
             expires_at=end,
         )
         verdict = OperatorVerdict.HELD if held else OperatorVerdict.RETRIED
-        return _Plan(pick, move, told_of(pick, verdict, _remarks(verb, pick, end, held)))
+        return _Plan(pick, move, result_of(pick, verdict, _remarks(verb, pick, end, held)))
 
     def _lane_policy(self, lane: str) -> LanePolicy:
         return self._policy.of(Lane(*lane.split(".")))
@@ -213,7 +213,7 @@ class Operator:
             unsent = [plan.pick for plan in done if not plan.pick.doubted]
             self._give_back([(pick.lane, pick.key) for pick in unsent])
         return [
-            plan.result if ours else told_of(plan.pick, OperatorVerdict.OVERTAKEN)
+            plan.result if ours else result_of(plan.pick, OperatorVerdict.OVERTAKEN)
             for plan, ours in zip(plans, moved, strict=True)
         ]
 

@@ -52,15 +52,15 @@ class Copy(NamedTuple):
     """A new notification, ready for Kafka: its envelope's fields."""
 
     fields: dict[str, Any]
-    told: OperatorResult
+    result: OperatorResult
 
 
-def told_of(pick: Pick, verdict: OperatorVerdict, detail: str = "") -> OperatorResult:
+def result_of(pick: Pick, verdict: OperatorVerdict, detail: str = "") -> OperatorResult:
     """Returns the result for a delivery in the ledger."""
     return OperatorResult(pick.key, pick.message_id, pick.lane, pick.state.value, verdict, detail)
 
 
-def archived_told(row: ArchivedRow, verdict: OperatorVerdict, detail: str) -> OperatorResult:
+def archived_result(row: ArchivedRow, verdict: OperatorVerdict, detail: str) -> OperatorResult:
     """Returns the result for a delivery that has left the ledger."""
     return OperatorResult(row.delivery_key, row.message_id, row.lane, row.state, verdict, detail)
 

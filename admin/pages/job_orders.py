@@ -72,8 +72,8 @@ def _given(work: OrderedWork, asked: OrderGiven) -> Page:
     try:
         work.obey(asked._replace(reason=asked.form.reason()))
     except WrongForm as wrong:
-        said = view.told(wrong.key, wrong.arguments)
-        return work.page(view, parts, person, job, status=422, refused=said)
+        refusal = view.refusal(wrong.key, wrong.arguments)
+        return work.page(view, parts, person, job, status=422, refused=refusal)
     except work.refusal as exc:
         return work.page(view, parts, person, job, status=409, refused=str(exc))
     return view.redirect(f"{work.path}/{quote(job, safe='')}")

@@ -77,12 +77,12 @@ def _missing(request: AnyRequest, _exc: Exception) -> Page:
 
 def _conflict(request: AnyRequest, exc: Conflict) -> Page:
     view = view_of(request)
-    return _page(view, 409, view.told(exc.key, exc.arguments))
+    return _page(view, 409, view.refusal(exc.key, exc.arguments))
 
 
 def _wrong_form(request: AnyRequest, exc: WrongForm) -> Page:
     view = view_of(request)
-    return _page(view, 422, view.told(exc.key, exc.arguments))
+    return _page(view, 422, view.refusal(exc.key, exc.arguments))
 
 
 def _refused_user(request: AnyRequest, exc: UserRefused) -> Page:

@@ -145,13 +145,15 @@ class View:
         """Returns a text in the person's language."""
         return self.texts(key, **arguments)
 
-    def said(self, sentence: str) -> str:
+    def sentence(self, sentence: str) -> str:
         """Returns a sentence of another package in the person's language; untranslated ones stay."""
         return sentences_of(self.texts.language)(sentence)
 
-    def told(self, key: str, arguments: Mapping[str, object]) -> str:
+    def refusal(self, key: str, arguments: Mapping[str, object]) -> str:
         """Returns the text of a refused form; sentences among its arguments are translated, too."""
-        values = {name: self.said(v) if isinstance(v, str) else v for name, v in arguments.items()}
+        values = {
+            name: self.sentence(v) if isinstance(v, str) else v for name, v in arguments.items()
+        }
         return self.text(key, **values)
 
     def page(
@@ -195,7 +197,7 @@ class View:
         path = self._connection.scope["path"]
         return {
             "t": self.texts,
-            "said": self.said,
+            "sentence": self.sentence,
             "person": self.person,
             "theme": self._theme(),
             "nonce": self._connection.scope["state"].get(NONCE, ""),

@@ -268,11 +268,11 @@ def _too_few(plan: TopicPlan, partitions: int) -> list[str]:
     if partitions >= plan.partitions:
         return []
     remedy = f"kafka-topics.sh --alter --topic {plan.name} --partitions {plan.partitions}"
-    told = (
+    remark = (
         f"{partitions} partitions, {plan.partitions} asked for: add them with {remedy} while the lane is"
         " empty, since keys move to other partitions"
     )
-    return [told]
+    return [remark]
 
 
 def _remark(one: Shortfall) -> str:

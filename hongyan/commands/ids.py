@@ -67,9 +67,9 @@ def decode(
         print_json(found)
         return
     for one in found:
-        said = "  ".join(f"{name} {value}" for name, value in one.items() if name != "id")
+        parts = "  ".join(f"{name} {value}" for name, value in one.items() if name != "id")
         out().print(one["id"], style="bold", soft_wrap=True)
-        out().print(f"  {said}", soft_wrap=True)
+        out().print(f"  {parts}", soft_wrap=True)
 
 
 def _uuids(count: int) -> list[str]:

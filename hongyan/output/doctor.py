@@ -95,11 +95,11 @@ def _note(one: DoctorFinding) -> Table:
     grid = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
     grid.add_column(width=9, no_wrap=True)
     grid.add_column(overflow="fold")
-    told = Text.assemble((one.rule, "bold"), f"  {_subjects(one.subjects)}: {one.seen}")
-    told.append(f"; wanted: {one.wanted}", "dim")
+    line = Text.assemble((one.rule, "bold"), f"  {_subjects(one.subjects)}: {one.seen}")
+    line.append(f"; wanted: {one.wanted}", "dim")
     if one.why:
-        told.append(f"; {one.why}", "dim")
-    grid.add_row(Text(_WORDS["info"], style=_STYLES["info"]), told)
+        line.append(f"; {one.why}", "dim")
+    grid.add_row(Text(_WORDS["info"], style=_STYLES["info"]), line)
     return grid
 
 

@@ -148,15 +148,15 @@ def fetched(say: Say) -> Path:
 
 
 def _fetch(jar: Jar, folder: Path) -> None:
-    said = ""
+    failure = ""
     for _ in range(_TRIES):
-        said = _copy(jar, folder)
-        if not said:
+        failure = _copy(jar, folder)
+        if not failure:
             break
     else:
         raise NoJars(
-            f"{jar.coordinate} could not be fetched from Maven Central: {said}; check the network and try"
-            " again, or name the jars in spark.jars"
+            f"{jar.coordinate} could not be fetched from Maven Central: {failure}; check the network and"
+            " try again, or name the jars in spark.jars"
         )
     if hashlib.sha256((folder / jar.file).read_bytes()).hexdigest() != jar.sha256:
         raise NoJars(

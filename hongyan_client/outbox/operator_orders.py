@@ -126,9 +126,9 @@ class OutboxOperator:
                 {"row_id": row.id, "message_id": message_id, "topic": row.topic} for row in found
             ]
             now = DatabaseMillis()
-            said = insert(self._tables.alerts).values(
+            entry = insert(self._tables.alerts).values(
                 text=note[:MAX_ERROR], raised_at=now, told_at=now
             )
-            connection.execute(said, journal)
+            connection.execute(entry, journal)
             self._store.wake_followers(connection, ids)
         return len(ids)

@@ -109,8 +109,8 @@ class RelayRows:
         with self._store.transaction() as connection:
             found = connection.execute(asked.with_for_update(skip_locked=True)).all()
             if found:
-                told = update(alerts).where(alerts.c.id.in_([row.id for row in found]))
-                connection.execute(told.values(told_at=DatabaseMillis()))
+                taken = update(alerts).where(alerts.c.id.in_([row.id for row in found]))
+                connection.execute(taken.values(told_at=DatabaseMillis()))
         return [ParkedAlert(*row) for row in found]
 
     def _backlog(self, connection: Connection) -> OutboxBacklog:

@@ -468,9 +468,9 @@ def _ended(end: Ending) -> Ended:
     row, verdict = end.row, end.verdict
     place = (row.delivery_key, row.message_id, row.lane)
     last = (row.biz_id, row.attempt, row.account or "", row.policy_version)
-    told = Ended(*place, verdict.state, verdict.reason or "", end.doubted, *last)
+    ended = Ended(*place, verdict.state, verdict.reason or "", end.doubted, *last)
     death, facts = owner_death_of(row, end.source), row_facts(row)
-    return told._replace(created_at=row.created_at, death=death, facts=facts)
+    return ended._replace(created_at=row.created_at, death=death, facts=facts)
 
 
 def _moved(move: Transition, target: State) -> dict[str, Any]:

@@ -212,15 +212,15 @@ class RunSender:
         self._written_at = self._around.monotonic()
         reached, before = self._checkpoint.reached, self._run
         unsettled = len(self._checkpoint)
-        told = reached.bad + reached.repeated - before.bad - before.repeated
-        rows = [self._bad[i] for i in range(told)]
+        ended = reached.bad + reached.repeated - before.bad - before.repeated
+        rows = [self._bad[i] for i in range(ended)]
         progress = RunProgress(reached, positions, rows, before.bad + before.repeated)
         try:
             self._run = self._around.runs.write(before, progress)
         except LedgerError as exc:
             log.warning("campaign_checkpoint_waits", run=before.id, cause=str(exc), rows=unsettled)
             return
-        for _ in range(told):
+        for _ in range(ended):
             self._bad.popleft()
         for end in RowEnd:
             self._around.settled(end, getattr(reached, end) - getattr(before, end))

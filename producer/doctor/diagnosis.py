@@ -81,10 +81,10 @@ def _applied(rule: DoctorRule, facts: Facts) -> tuple[list[Seen], list[NotKnown]
     lacking = [source for source in rule.needs if source in facts.missing]
     if lacking:
         return [], [NotKnown(source, facts.missing[source]) for source in lacking]
-    said = list(rule.check(facts))
+    answers = list(rule.check(facts))
     return (
-        [one for one in said if isinstance(one, Seen)],
-        [one for one in said if isinstance(one, NotKnown)],
+        [one for one in answers if isinstance(one, Seen)],
+        [one for one in answers if isinstance(one, NotKnown)],
     )
 
 

@@ -109,8 +109,8 @@ class OncePerKey:
             raise
         answer = _encoded(result)
         if result.final:
-            said = answer.body.decode()
-            await self._noted(self._store.finish, claimed, answer.status, said, result.message_id)
+            body = answer.body.decode()
+            await self._noted(self._store.finish, claimed, answer.status, body, result.message_id)
         else:
             await self._noted(self._store.release, claimed)
         return answer

@@ -25,8 +25,8 @@ from recovery.operator_results import (
     Copy,
     OperatorResult,
     OperatorVerdict,
-    archived_told,
-    told_of,
+    archived_result,
+    result_of,
 )
 from recovery.operator_rules import OperatorNote, Verb
 from recovery.resend.copies import CopyProducer
@@ -129,7 +129,7 @@ class ResendDesk:
     def _copy(self, pick: Pick, *, selected: bool) -> Copy | OperatorResult:
         if selected and pick.recalled:
             why = "it was recalled: give its ID to have it copied all the same"
-            return told_of(pick, OperatorVerdict.REFUSED, why)
+            return result_of(pick, OperatorVerdict.REFUSED, why)
         return self.operator.copy(pick, self.orders.job)
 
     def act_on_archived(self, rows: Sequence[ArchivedRow]) -> list[OperatorResult]:
@@ -137,13 +137,15 @@ class ResendDesk:
         if self.orders.verb == "copy":
             return _copied(self, [self._archived_copy(row) for row in rows])
         why = "it left the ledger with its day, and lies in {}: --new-id makes a copy"
-        return [archived_told(row, OperatorVerdict.REFUSED, why.format(row.where)) for row in rows]
+        return [
+            archived_result(row, OperatorVerdict.REFUSED, why.format(row.where)) for row in rows
+        ]
 
     def _archived_copy(self, row: ArchivedRow) -> Copy | OperatorResult:
         try:
             kept = self.archived.kept(row)
         except PayloadUnreadable as exc:
-            return archived_told(
+            return archived_result(
                 row, OperatorVerdict.REFUSED, f"its payload cannot be opened: {exc}"
             )
         return self.operator.copy_archived(row, kept, self.orders.job)
@@ -153,8 +155,8 @@ def _copied(desk: ResendDesk, made: Sequence[Copy | OperatorResult]) -> list[Ope
     """Produces the copies and returns the results. Raises ResendNotDone without Kafka's
     acknowledgements."""
     copies = [one for one in made if isinstance(one, Copy)]
-    known = desk.picks.known([copy.told.new_id for copy in copies])
-    fresh: list[dict[str, Any]] = [c.fields for c in copies if c.told.new_id not in known]
+    known = desk.picks.known([copy.result.new_id for copy in copies])
+    fresh: list[dict[str, Any]] = [c.fields for c in copies if c.result.new_id not in known]
     if fresh and not desk.orders.dry_run:
         done = desk.parts.produce(fresh)
         if not done.issuperset(fields["id"] for fields in fresh):
@@ -162,7 +164,7 @@ def _copied(desk: ResendDesk, made: Sequence[Copy | OperatorResult]) -> list[Ope
                 "Kafka did not acknowledge every copy: run it again with --job "
                 f"{desk.orders.job}, which doubles nothing"
             )
-    results = [one.told if isinstance(one, Copy) else one for one in made]
+    results = [one.result if isinstance(one, Copy) else one for one in made]
     return [
         msgspec.structs.replace(one, verdict=OperatorVerdict.COPIED_BEFORE)
         if one.new_id in known

@@ -148,7 +148,7 @@ class ItemHandover:
             if why := _malformed(fields):
                 changes.append(ItemChange(item.delivery_key, ItemFate.FAILED, why))
                 continue
-            made[copy.told.new_id] = item, fields
+            made[copy.result.new_id] = item, fields
         done = self._produce([fields for _, fields in made.values()]) if made else set()
         for new_id in done & set(made):
             item, fields = made[new_id]

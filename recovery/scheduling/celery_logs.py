@@ -44,7 +44,7 @@ class CeleryLog(logging.Handler):
         """See `logging.Handler.emit`."""
         error = None if record.name.startswith(_OF_JOBS) else _broker_error(record)
         if error is not None:
-            self._activity.note(told(error))
+            self._activity.note(one_line(error))
             return
         info = record.exc_info if record.exc_info and record.exc_info[0] else None
         log.log(
@@ -52,7 +52,7 @@ class CeleryLog(logging.Handler):
         )
 
 
-def told(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """Returns the innermost error in one line."""
     for inner in _chain(error):
         error = inner

@@ -18,7 +18,7 @@ from backends.settings import Settings, SettingsError
 from recovery.activity import Activity
 from recovery.scheduling.celery_app import QUEUE, celery_app, key_prefix
 from recovery.scheduling.celery_keys import CeleryKeys
-from recovery.scheduling.celery_logs import CeleryLog, is_of_broker, told
+from recovery.scheduling.celery_logs import CeleryLog, is_of_broker, one_line
 from recovery.scheduling.celery_tasks import Serving
 from recovery.scheduling.leader_beat import DUTY, scheduler_for
 from recovery.scheduling.loop import WORKERS
@@ -97,7 +97,7 @@ class Celery:
 
     def _note_end(self, part: str, exc: BaseException) -> None:
         """Notes the error, and logs it unless it is the broker's: the stand-in logs such a one once."""
-        cause = told(exc)
+        cause = one_line(exc)
         self._activity.note(cause)
         if not is_of_broker(exc):
             log.error("celery_ended", part=part, cause=cause, again_in_s=_AGAIN_S, exc_info=exc)

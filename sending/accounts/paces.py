@@ -249,8 +249,8 @@ class AccountPaces:
             buckets = tuple(
                 dict.fromkeys(served.buckets[name] for name in served.counted_as(one.key))
             )
-            told = Refusal(one.key, one.wait_ms, age_ms, one.seen_per_s, buckets)
-            if self._patience.ask(partial(fleet.refused, told)) is None:
+            refusal = Refusal(one.key, one.wait_ms, age_ms, one.seen_per_s, buckets)
+            if self._patience.ask(partial(fleet.refused, refusal)) is None:
                 self._untold.clear()  # this worker keeps to it; old news would shut the fleet anew
                 return
 

@@ -76,7 +76,7 @@ def make_campaign(view: GivenView, parts: GivenParts, person: GivenPerson, form:
         actions = actions_of(parts, person, view, "make", form.reason())
         made = actions.make(draft, checks)
     except WrongForm as wrong:
-        refused = view.told(wrong.key, wrong.arguments)
+        refused = view.refusal(wrong.key, wrong.arguments)
         return _page(view, parts, person, filled, refused=refused)
     except CampaignRefused as exc:
         return _page(view, parts, person, filled, refused=str(exc))

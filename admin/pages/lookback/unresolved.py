@@ -87,8 +87,8 @@ def decide_transaction(
     try:
         decision, reason = _decision(form.text("decision")), form.reason()
     except WrongForm as wrong:
-        said = view.told(wrong.key, wrong.arguments)
-        return _page(view, parts, person, tx, status=422, refused=said)
+        refusal = view.refusal(wrong.key, wrong.arguments)
+        return _page(view, parts, person, tx, status=422, refused=refusal)
     try:
         with errors(), parts.databases.primary.begin() as connection:
             _desk(parts).resolve_in(connection, tx, decision, person=person.name, reason=reason)

@@ -119,8 +119,8 @@ def _ordered(
         if order is FindingOrder.RESEND and form.number("typed") != number:
             raise WrongForm("lost.typed_wrong", "typed", number=number)
     except WrongForm as wrong:
-        said = view.told(wrong.key, wrong.arguments)
-        return _page(view, parts, person, number, status=422, refused=said)
+        refusal = view.refusal(wrong.key, wrong.arguments)
+        return _page(view, parts, person, number, status=422, refused=refusal)
 
     def also(connection: Connection, ids: set[int]) -> None:
         if number in ids:
@@ -138,8 +138,8 @@ def _ordered(
         parts.ledger.findings(), order, [found], who=person.name, why=reason, also=also
     )
     if result.failed:
-        said = result.why or view.text("lost.overtaken")
-        return _page(view, parts, person, number, status=409, refused=said)
+        refusal = result.why or view.text("lost.overtaken")
+        return _page(view, parts, person, number, status=409, refused=refusal)
     return view.redirect(f"/lost/{number}")
 
 

@@ -104,7 +104,7 @@ def make_job(view: GivenView, parts: GivenParts, person: GivenPerson, form: Give
             job_id=_job_id(filled, person, given.names),
         )
     except WrongForm as wrong:
-        refused = view.told(wrong.key, wrong.arguments)
+        refused = view.refusal(wrong.key, wrong.arguments)
         return _page(view, parts, person, filled, refused=refused)
     except ResendJobRefused as exc:
         return _page(view, parts, person, filled, refused=str(exc))

@@ -41,10 +41,10 @@ def _system(key: str, value: str) -> str:
 def synchronous_commit(facts: Facts) -> Said:
     """synchronous_commit of PostgreSQL; our own sessions switch it on where it is off."""
     key = "synchronous_commit"
-    for said in _setting(facts, key, lambda one: one == "off", "on", _system(key, "on")):
-        if isinstance(said, Seen):
+    for answer in _setting(facts, key, lambda one: one == "off", "on", _system(key, "on")):
+        if isinstance(answer, Seen):
             why = "Hongyan's own sessions switch it on; those of other programs do not"
-            yield said._replace(severity=Severity.WARNING, why=why)
+            yield answer._replace(severity=Severity.WARNING, why=why)
 
 
 @DATABASE.rule(

@@ -102,11 +102,11 @@ def replication(facts: Facts) -> Said:
 def min_isr(facts: Facts) -> Said:
     """min.insync.replicas. With fewer than three copies the command alone would stop all writes."""
     copies = {state.name: state.replication for state in _ours(facts)}
-    for said in _short(facts, "min.insync.replicas"):
-        if isinstance(said, Seen) and copies[said.subject] < _COPIES:
-            yield said._replace(fix=f"once it has three copies: {said.fix}")
+    for answer in _short(facts, "min.insync.replicas"):
+        if isinstance(answer, Seen) and copies[answer.subject] < _COPIES:
+            yield answer._replace(fix=f"once it has three copies: {answer.fix}")
         else:
-            yield said
+            yield answer
 
 
 @BOOK.rule(
@@ -155,15 +155,15 @@ def cleanup(facts: Facts) -> Said:
 def retention(facts: Facts) -> Said:
     """retention.ms against the policy."""
     longest = {lane.topic: lane.max_ttl_ms for lane in facts.lanes}
-    for said in _short(facts, "retention.ms"):
-        if isinstance(said, Seen):
-            kept_ms = int(said.seen.partition("=")[2])
-            lane_ms = longest.get(said.subject, 0)
+    for answer in _short(facts, "retention.ms"):
+        if isinstance(answer, Seen):
+            kept_ms = int(answer.seen.partition("=")[2])
+            lane_ms = longest.get(answer.subject, 0)
             covers = kept_ms > lane_ms
             why = "it still covers this lane's own longest TTL" if covers else ""
-            yield said._replace(severity=Severity.WARNING if covers else None, why=why)
+            yield answer._replace(severity=Severity.WARNING if covers else None, why=why)
         else:
-            yield said
+            yield answer
 
 
 @BOOK.rule(
