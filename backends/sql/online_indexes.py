@@ -41,8 +41,8 @@ class OnlineIndex(NamedTuple):
     """The same for SQLite, where it differs."""
 
 
-# A row enters the two partial indexes when its first call has ended: its claim pays for no entry.
-# Rows under way are found by their owner, and are few.
+# A row enters the partial indexes of `deliveries` when its first call has ended: its claim pays for no
+# entry. Rows under way are found by their owner, and are few.
 INDEXES: Final = (
     OnlineIndex(
         "deliveries_created",
@@ -62,6 +62,12 @@ INDEXES: Final = (
         "deliveries",
         "(template, created_at) WHERE template IS NOT NULL AND state <> 'IN_FLIGHT'",
         "0021",
+    ),
+    OnlineIndex(
+        "deliveries_account",
+        "deliveries",
+        "(account, created_at) WHERE account IS NOT NULL AND state <> 'IN_FLIGHT'",
+        "0034",
     ),
     OnlineIndex(
         "receipts_delivery",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, bindparam, text
 
@@ -24,7 +24,7 @@ from idempotency.resend_jobs.contract import (
     ResendJob,
     ResendMode,
 )
-from idempotency.resend_jobs.rows import JOBS, add_counts, digest_of
+from idempotency.resend_jobs.rows import JOBS, add_counts, digest_after, digest_sum
 from idempotency.transactions import LedgerPart
 from message.states import State
 
@@ -38,9 +38,12 @@ _MS: Final = 1_000
 _LAST_KEY: Final = "~"
 """Above each delivery key."""
 _ENDED: Final = "d.state IN ({}) AND".format(", ".join(f"'{state}'" for state in ENDED))
-# The first condition that holds is the reason; the words are those of the contract.
+# The first condition that holds is the reason; the words are those of the contract. Without a recall in
+# force, which is asked once a statement, no row is looked for among the recalls.
 _WHY: Final = f"""
-CASE WHEN {RECALLED_ROW} AND d.state NOT IN ('SENT', 'DELIVERED') THEN 'recalled'
+CASE WHEN d.state NOT IN ('SENT', 'DELIVERED')
+          AND EXISTS (SELECT 1 FROM recalls AS any_recall WHERE any_recall.until > :now)
+          AND {RECALLED_ROW} THEN 'recalled'
      WHEN d.state IN ('SENT', 'DELIVERED', 'UNDELIVERED') AND :copy = 0 THEN 'sent'
      WHEN d.state = 'IN_FLIGHT' THEN 'in_flight'
      WHEN d.state = 'RETRY' THEN 'pending'
@@ -50,16 +53,33 @@ CASE WHEN {RECALLED_ROW} AND d.state NOT IN ('SENT', 'DELIVERED') THEN 'recalled
           AND :in_doubt = 0 THEN 'in_doubt'
      WHEN d.state IN ('PARKED', 'REJECTED', 'EXPIRED') AND :expired = 0
           AND (d.state = 'EXPIRED' OR d.expires_at <= :now) THEN 'expired'
-     ELSE '' END"""
+     ELSE '' END"""  # noqa: S608 - ours
+# Keys are digests: in their order, neighbours in the page are neighbours in the items' indexes.
 _INSERT: Final = """
 INSERT INTO resend_job_items
        (job_id, delivery_key, day, row_version, attempt, state, lane, account, fate, why)
-SELECT :job, p.delivery_key, p.day, p.version, p.attempt, p.state, p.lane, coalesce(p.account, ''),
+SELECT :job, p.delivery_key, p.day, p.version, p.attempt, p.state, p.lane, p.account,
        CASE WHEN p.why = '' THEN 'PENDING' ELSE 'INELIGIBLE' END, p.why
-  FROM (SELECT d.*, {why} AS why FROM {rows}) AS p
+  FROM (SELECT d.delivery_key, d.day, d.version, d.attempt, d.state, d.lane,
+               coalesce(d.account, '') AS account, {why} AS why
+          FROM {rows} ORDER BY d.delivery_key) AS p
  WHERE p.day IS NOT NULL
 ON CONFLICT (job_id, delivery_key) DO NOTHING
 RETURNING delivery_key, row_version, lane, account, fate, why"""
+# The sums of `digest_sum`, whose numbers of 128 bits are added in halves. A `bigint` has a sign: a low half
+# below zero is 2 ** 64 too low.
+_SUMS_POSTGRES: Final = """
+WITH added AS ({insert}),
+     digests AS (SELECT lane, account, fate, why, CASE WHEN fate = 'PENDING' THEN
+            encode(sha256(convert_to(delivery_key || chr(31) || row_version, 'UTF8')), 'hex') END AS own
+       FROM added),
+     halves AS MATERIALIZED (SELECT lane, account, fate, why,
+            CAST(CAST('x' || substr(own, 1, 16) AS bit(64)) AS bigint) AS high,
+            CAST(CAST('x' || substr(own, 17, 16) AS bit(64)) AS bigint) AS low
+       FROM digests)
+SELECT lane, account, fate, why, count(*) AS items, coalesce(sum(high), 0) AS high,
+       coalesce(sum(low), 0) AS low, count(*) FILTER (WHERE low < 0) AS negative
+  FROM halves GROUP BY lane, account, fate, why"""
 _WINDOW: Final = """{ended} d.state = :state AND d.lane = :lane
    AND (d.updated_at, d.delivery_key) > (:at, :after)"""
 _BOUNDARY: Final = """
@@ -184,19 +204,22 @@ class JobFreezing(LedgerPart):
     ) -> ResendJob:
         """Adds the rows as items. Returns the job with their sums."""
         spelt = _INSERT.format(why=_WHY, rows=rows)
+        if self._database.is_postgres:
+            spelt = _SUMS_POSTGRES.format(insert=spelt)
         statement = _expanded(text(spelt)) if "names" in values else text(spelt)
         asked = _terms(job) | values | {"job": job.id, "now": now}
         asked = {name: value for name, value in asked.items() if f":{name}" in spelt}
-        added = connection.execute(statement, asked).all()
-        add_counts(connection, job.id, Counter((r.lane, r.account, r.fate, r.why) for r in added))
-        able = [(r.delivery_key, r.row_version) for r in added if r.fate == ItemFate.PENDING]
+        found = connection.execute(statement, asked).all()
+        added = _counted(found) if self._database.is_postgres else _summed(found)
+        add_counts(connection, job.id, added.counts)
+        eligible = sum(n for kind, n in added.counts.items() if kind[2] == ItemFate.PENDING)
         return JOBS.advance(
             connection,
             job,
             now,
-            items=job.items + len(added),
-            eligible=job.eligible + len(able),
-            digest=digest_of(able, job.digest),
+            items=job.items + added.counts.total(),
+            eligible=job.eligible + eligible,
+            digest=digest_after(job.digest, added.digest),
         )
 
     def _ended(self, connection: Connection, job: ResendJob, now: int) -> ResendJob:
@@ -209,8 +232,31 @@ class JobFreezing(LedgerPart):
             place=FreezePlace(),
             frozen_at=now,
             preview_until=until,
-            digest=digest_of((), job.digest),
+            digest=digest_after(job.digest, 0),
         )
+
+
+class _Added(NamedTuple):
+    """Items that one statement added."""
+
+    counts: Counter[Any]
+    """By (lane, account, fate, why)."""
+    digest: int
+    """Sum over the eligible ones."""
+
+
+def _counted(found: Sequence[Any]) -> _Added:
+    """Returns the sums of rows that PostgreSQL has counted."""
+    counts = Counter({(r.lane, r.account, r.fate, r.why): r.items for r in found})
+    high = sum(int(row.high) + row.negative for row in found)
+    return _Added(counts, (high << 64) + sum(int(row.low) for row in found))
+
+
+def _summed(found: Sequence[Any]) -> _Added:
+    """Returns the sums of single rows: SQLite returns them from no inner statement, and has no SHA-256."""
+    able = ((r.delivery_key, r.row_version) for r in found if r.fate == ItemFate.PENDING)
+    counts = Counter((r.lane, r.account, r.fate, r.why) for r in found)
+    return _Added(counts, digest_sum(able))
 
 
 def _expanded(statement: Any) -> Any:

@@ -65,11 +65,21 @@ def add_counts(connection: Connection, job_id: str, counts: Counter[Any]) -> Non
 def digest_of(pairs: Iterable[tuple[str, int]], before: str = "") -> str:
     """Returns the digest of (delivery key, row version), added to the digest before. The order of the pairs
     does not matter, so that pages of any size give the same."""
-    total = int(before or "0", 16)
+    return digest_after(before, digest_sum(pairs))
+
+
+def digest_sum(pairs: Iterable[tuple[str, int]]) -> int:
+    """Returns what the pairs add to a digest."""
+    total = 0
     for key, version in pairs:
         own = sha256(f"{key}\x1f{version}".encode()).digest()[:_DIGEST_BYTES]
         total += int.from_bytes(own, "big")
-    return f"{total % _DIGEST_MODULUS:032x}"
+    return total
+
+
+def digest_after(before: str, total: int) -> str:
+    """Returns the digest with a sum added to it."""
+    return f"{(int(before or '0', 16) + total) % _DIGEST_MODULUS:032x}"
 
 
 def counted_items(rows: Iterable[Any]) -> list[JobCount]:

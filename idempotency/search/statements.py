@@ -66,8 +66,9 @@ class SearchSpan(NamedTuple):
     """First and last day whose partitions are read; None: the table has no partitions."""
 
 
-def named(column: str, value: Any, *, under_way: bool = False) -> tuple[list[str], dict[str, Any]]:
-    """Returns the conditions of a term that has an index of its own."""
+def named(column: str, value: Any) -> tuple[list[str], dict[str, Any]]:
+    """Returns the conditions of a term that has an index of its own, rows under way excepted where
+    `leaves_out_under_way`."""
     conditions = {
         "message_id": ["d.message_id = :value"],
         "delivery_key": ["d.delivery_key = :value"],
@@ -81,13 +82,34 @@ def named(column: str, value: Any, *, under_way: bool = False) -> tuple[list[str
         "receiver_hash": ["d.receiver_hash IN ({value})", "d.receiver_hash IS NOT NULL"],
         "template": ["d.template = :value", "d.template IS NOT NULL"],
     }[column]
-    if column in ("receiver_hash", "template"):
-        conditions = [*conditions, _UNDER_WAY if under_way else _NOT_UNDER_WAY]
+    if leaves_out_under_way(column):
+        conditions = [*conditions, _NOT_UNDER_WAY]
     if column != "receiver_hash":
         return conditions, {"value": value}
     names = {f"value{number}": one for number, one in enumerate(value)}
     spelt = ", ".join(f":{name}" for name in names)
     return [one.format(value=spelt) for one in conditions], names
+
+
+def leaves_out_under_way(column: str) -> bool:
+    """Returns whether the column's index has no rows under way."""
+    return column in ("receiver_hash", "template")
+
+
+def of_accounts(terms: DeliveryTerms) -> list[str]:
+    """Returns the conditions that let `deliveries_account` be read, beside those of `filters`: none without
+    an account, or for a record's place."""
+    if not terms.accounts or terms.place is not None:
+        return []
+    return ["d.account IS NOT NULL", _NOT_UNDER_WAY]
+
+
+def under_way(terms: DeliveryTerms) -> tuple[list[str], dict[str, Any]] | None:
+    """Returns the conditions of rows under way; None if the terms exclude them."""
+    if terms.states and "IN_FLIGHT" not in terms.states:
+        return None
+    rest, values = filters(terms)
+    return [_UNDER_WAY, *rest], values
 
 
 def equal(terms: Sequence[tuple[str, Any]]) -> tuple[list[str], dict[str, Any]]:

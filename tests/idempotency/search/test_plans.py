@@ -15,7 +15,17 @@ from backends.sql.database import Database
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.partitions import ensure_partitions, partition_name
 from idempotency.search.language import parse
-from idempotency.search.statements import SearchSpan, ended_page, filters, named, opened, page
+from idempotency.search.statements import (
+    SearchSpan,
+    ended_page,
+    equal,
+    filters,
+    named,
+    of_accounts,
+    opened,
+    page,
+    under_way,
+)
 from idempotency.search.store import SEARCH_SESSION, TIMEOUT_MS, Search
 from idempotency.sql_ledger import SqlLedger
 from message.receiver_hash import no_hash
@@ -129,12 +139,46 @@ def test_each_term_reads_its_index_in_its_days(full: SqlLedger) -> None:
 @pytest.mark.usefixtures("services")
 def test_a_slice_of_time_reads_one_day_by_its_block_ranges(full: SqlLedger) -> None:
     at = (TODAY + 3) * MS_PER_DAY + 40_000_000
-    conditions, values = filters(parse("lane:sms.notice account:main", NOON))
+    conditions, values = filters(parse("lane:sms.notice state:SENT", NOON))
     one = SearchSpan(at, at + 60_000, (TODAY + 3, TODAY + 3))
     statement, more = page("deliveries", conditions, one, None)
     (found,) = scans(full, statement, values | more)
     assert found[0] == partition_name("deliveries", TODAY + 3)
     assert "created_at" in found[1]
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("services")
+def test_accounts_are_read_by_their_index_in_one_day(full: SqlLedger) -> None:
+    at = (TODAY + 3) * MS_PER_DAY + 40_000_000
+    one = SearchSpan(at, at + 3_600_000, (TODAY + 3, TODAY + 3))
+    for line in ("account:main", "account:main,other", "lane:sms.notice account:main"):
+        terms = parse(line, NOON)
+        conditions, values = filters(terms)
+        statement, more = page("deliveries", [*of_accounts(terms), *conditions], one, None)
+        (found,) = scans(full, statement, values | more)
+        assert found[0] == partition_name("deliveries", TODAY + 3)
+        assert "account_created_at" in found[1], line
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("services")
+def test_rows_under_way_are_read_by_their_owner(full: SqlLedger) -> None:
+    for line in ("account:main", "account:main lane:sms.notice"):
+        wanted = under_way(parse(line, NOON))
+        assert wanted is not None
+        statement, more = page("deliveries", wanted[0], span(), None)
+        found = scans(full, statement, wanted[1] | more)
+        assert len(tables(found)) == 2
+        read = [name for table, name in found if table != "deliveries_default"]
+        assert all("owner_owner_epoch" in name for name in read), (line, found)
+    hashed, values = equal([("receiver_hash", [b"x" * 32, b"y" * 32])])
+    wanted = under_way(parse("receiver:x", NOON))
+    assert wanted is not None
+    statement, more = page("deliveries", [*wanted[0], *hashed], span(), None)
+    found = scans(full, statement, wanted[1] | values | more)
+    read = [name for table, name in found if table != "deliveries_default"]
+    assert all("owner_owner_epoch" in name for name in read), found
 
 
 @pytest.mark.stack

@@ -13,7 +13,7 @@ from idempotency.claims.store import MS_PER_DAY
 from idempotency.partitions import ensure_partitions
 from idempotency.search.language import QueryError, parse
 from idempotency.search.statements import Cursor
-from idempotency.search.store import Search, SearchPage
+from idempotency.search.store import Search, SearchPage, _Look
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery, Origin
 from message.envelope import Template
@@ -43,6 +43,17 @@ def found(search: Search, world: World, line: str, after: Cursor | None = None) 
 
 def keys(page: SearchPage) -> list[str]:
     return [row.delivery_key for row in page.rows]
+
+
+def met_by_pages(search: Search, world: World, line: str) -> list[str]:
+    """Returns the keys of all pages of five rows."""
+    terms, after, met = parse(line, world.now), None, list[str]()
+    while True:
+        page = search.page(terms, after, 5)
+        met += keys(page)
+        after = page.next
+        if after is None:
+            return met
 
 
 def sent(
@@ -91,12 +102,57 @@ def test_a_delivery_is_found_by_every_field(
     assert (row.template, row.account, row.provider_id) == ("SMS_1", "main", "p-77")
 
 
-def test_rows_under_way_are_found_by_receiver_and_template(
+UNDER_WAY = ("receiver:+8613800000001 since:2d", "template:SMS_1 since:2d", "account:main since:2d")
+
+
+def test_rows_under_way_are_found_by_receiver_template_and_account(
     world: World, ledger: SqlLedger, search: Search
 ) -> None:
-    (one,) = claimed(ledger, delivery(template=Template(id="SMS_1")))
-    assert keys(found(search, world, "receiver:+8613800000001")) == [one.key]
-    assert keys(found(search, world, "template:SMS_1")) == [one.key]
+    item = delivery(template=Template(id="SMS_1"))
+    item.account = "main"
+    (one,) = claimed(ledger, item)
+    for line in (*UNDER_WAY, "account:main state:IN_FLIGHT,SENT", "account:main,other"):
+        assert keys(found(search, world, line)) == [one.key], line
+    for line in ("account:main state:SENT", "account:other", "account:main lane:email.*"):
+        assert keys(found(search, world, line)) == [], line
+
+
+def test_rows_under_way_have_their_place_among_the_others(
+    world: World, ledger: SqlLedger, search: Search
+) -> None:
+    made = []
+    for number in range(12):
+        item = delivery(template=Template(id="SMS_1"))
+        item.account = "main"
+        (one,) = claimed(ledger, item)
+        if number % 3:
+            assert settle(ledger, one, Event.ACCEPTED)
+        made.append(one.key)
+        world.advance(1_800_000 if number % 2 else 3 * 3_600_000)
+    for line in UNDER_WAY:
+        assert met_by_pages(search, world, line) == made[::-1], line
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_row_that_ends_meanwhile_is_found_once(
+    world: World, ledger: SqlLedger, search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = _Look._read
+
+    def read_and_settle(look: _Look, *asked: Any) -> Any:
+        rows = read(look, *asked)
+        if ending:
+            assert settle(ledger, ending.pop(), Event.ACCEPTED)
+        return rows
+
+    # SQLite has one writer, for which a search waits.
+    monkeypatch.setattr(_Look, "_read", read_and_settle)
+    for line in UNDER_WAY:
+        item = delivery(template=Template(id="SMS_1"))
+        item.account = "main"
+        ending = claimed(ledger, item)
+        key = ending[0].key
+        assert keys(found(search, world, line)).count(key) == 1, line
 
 
 def test_what_ended_unsent_is_found_by_the_time_of_its_end(
@@ -122,13 +178,7 @@ def test_pages_follow_one_another_without_gap_or_double(
         made.append(sent(ledger, delivery(biz_id="b", template=Template(id="T"))).key)
         world.advance(0 if number % 3 else 3_600_000)
     for line in ("lane:sms.notice since:2d", "biz:b", "template:T since:2d", "state:SENT since:2d"):
-        terms, after, met = parse(line, world.now), None, list[str]()
-        while True:
-            page = search.page(terms, after, 5)
-            met += keys(page)
-            after = page.next
-            if after is None:
-                break
+        met = met_by_pages(search, world, line)
         assert len(met) == len(set(met)) == 12, line
         assert set(met) == set(made), line
 
@@ -138,7 +188,7 @@ def test_a_search_goes_on_where_its_time_was_up(world: World, ledger: SqlLedger)
     world.advance(20 * 3_600_000)
     clock = iter(range(1_000))
     search = Search(ledger.database, hasher(KEY), monotonic=lambda: next(clock) * 0.4)
-    terms, after = parse("account:none", world.now), None
+    terms, after = parse("lane:email.notice", world.now), None
     pages = 0
     while (page := search.page(terms, after)).next is not None:
         assert page.rows == []

@@ -75,8 +75,8 @@ DATABASE = DatabaseFacts(
         "full_page_writes": "on",
         "synchronous_standby_names": "ANY 1 (*)",
     },
-    schema="0033",
-    program_schema="0033",
+    schema="0034",
+    program_schema="0034",
     runs=True,
 )
 
