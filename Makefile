@@ -30,9 +30,11 @@ demo: .venv/.synced ## send a few thousand notifications, kill a worker, lose no
 test: export PYTHONDONTWRITEBYTECODE :=
 # The browser's tests are a run of their own, made after a failure, too: Playwright keeps an event loop in its process.
 # More processes than cores, since most tests wait most of the time; ARGS="-n 0 FILE" for one of them.
+# A fresh clone's tests are compiled by one process before: each of four would compile all of them (decision 279).
 test: .venv/.synced-spark ## run every test; starts the local stack and leaves it up
 	@$(STACK) up || [ -z "$$HONGYAN_REQUIRE_STACK" ]
 	@$(BIN)/python -m hongyan.spark.jars > /dev/null || [ -z "$$HONGYAN_REQUIRE_STACK" ]
+	@[ -n "$(ARGS)" ] || [ -d tests/admin/__pycache__ ] || $(BIN)/pytest --collect-only -qq -n 0 > /dev/null || :
 	@failed=0; $(BIN)/pytest -n $(PROCESSES) --dist loadgroup --durations 15 --ignore tests/browser $(ARGS) || failed=$$?; \
 	$(if $(ARGS),:,$(BIN)/pytest -n 0 tests/browser || failed=$$?); exit $$failed
 
