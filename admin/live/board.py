@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import structlog
@@ -23,6 +23,25 @@ REST_AFTER_S: Final = 30.0
 """Time without a watcher after which the thread rests."""
 FIRST_VALUE_S: Final = 3.0
 """Longest wait of a page for the first value."""
+_MOST_TEXTS: Final = 64
+
+
+class BoardTexts:
+    """Texts that were written of one value, each for all who see the same of it. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._written: dict[Hashable, str] = {}  # under the lock
+
+    def of(self, seen: Hashable, write: Callable[[], str]) -> str:
+        """Returns the text for those who see this; `write` makes it once."""
+        with self._lock:
+            text = self._written.get(seen)
+            if text is None:
+                if len(self._written) >= _MOST_TEXTS:
+                    self._written.clear()
+                text = self._written[seen] = write()
+            return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +57,7 @@ class BoardValue:
     reason: str = ""
     version: int = 0
     """Rises with each value and failure."""
+    texts: BoardTexts = field(default_factory=BoardTexts, compare=False, repr=False)
 
 
 class LiveBoard:
@@ -121,7 +141,8 @@ class LiveBoard:
         known = self._attempt()
         with self._lock:
             self.reads += 1
-            self._known = replace(known, version=self._known.version + 1)
+            version = self._known.version + 1
+            self._known = replace(known, version=version, texts=BoardTexts())
             self._tell()
             idle = time.monotonic() - self._wanted_at > max(REST_AFTER_S, 2 * self._every_s)
             self._running = not (idle or self._stopped)

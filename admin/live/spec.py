@@ -27,3 +27,6 @@ class BoardSpec:
     role: Role = Role.VIEWER
     shown: Callable[[Any, Person], Any] = _whole
     """Returns the part of a value that a person may see."""
+    shares_text: bool = False
+    """Whether the text depends on the value, the person's roles and language alone, and so is written once
+    for all who have the same: a form's token would make it depend on more."""

@@ -7,7 +7,7 @@ minute, so that an ended one ends its streams.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from typing import Final
 
 from litestar import get
@@ -74,8 +74,19 @@ async def _events(
 
 def board_text(spec: BoardSpec, value: BoardValue, view: View, person: Person) -> str:
     """Returns the text of a board's part for this person."""
-    shown = None if value.value is None else spec.shown(value.value, person)
-    return view.written(spec.template, board=value, value=shown)
+
+    def write() -> str:
+        shown = None if value.value is None else spec.shown(value.value, person)
+        return view.written(spec.template, board=value, value=shown)
+
+    return (
+        value.texts.of((spec.name, seen_by(view, person)), write) if spec.shares_text else write()
+    )
+
+
+def seen_by(view: View, person: Person) -> Hashable:
+    """Returns what a shared text depends on beside its value: equal for all who see the same."""
+    return view.texts.language, tuple(sorted(person.roles.items()))
 
 
 HANDLERS = [live]

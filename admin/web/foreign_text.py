@@ -25,5 +25,7 @@ def with_marks_shown(value: object) -> object:
     """Returns a text with its unseen marks as `visible` shows them, a value of another type as it is. For
     every expression of every template, so that no page can forget it."""
     if isinstance(value, str) and not value.isprintable():
-        return value.translate({ord(one): f"⟨U+{ord(one):04X}⟩" for one in _UNSEEN.findall(value)})
+        # A macro's text has lines and so is not printable, but mostly has no mark: to translate it is slow.
+        marks = {ord(one): f"⟨U+{ord(one):04X}⟩" for one in _UNSEEN.findall(value)}
+        return value.translate(marks) if marks else value
     return value

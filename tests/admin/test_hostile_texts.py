@@ -29,7 +29,7 @@ _UNSTABLE = re.compile(
 )
 _WRITTEN = ("live", "figures")
 """Names that are written as markup: parts that a template of ours made."""
-_MAKERS = ("board_text(", "view.written(", '""', "live,")
+_MAKERS = ("board_text(", "figures_text(", "view.written(", '""', "live,")
 """Beginnings of the values that modules give them."""
 
 

@@ -57,3 +57,21 @@ def test_a_failure_keeps_the_last_value_with_its_reason() -> None:
         board.stop()
 
     asyncio.run(watch())
+
+
+def test_a_text_is_written_once_for_all_who_see_the_same_of_a_value() -> None:
+    written: list[str] = []
+
+    def write(text: str) -> str:
+        written.append(text)
+        return text
+
+    board = LiveBoard("trial", lambda: len(written), 0.01)
+    value = board.now()
+    for seen in ("lin", "wei", "lin"):
+        assert value.texts.of(seen, lambda seen=seen: write(seen)) == seen
+    assert written == ["lin", "wei"]
+    later = asyncio.run(board.after(value.version, 10))
+    board.stop()
+    assert later is not None
+    assert later.texts.of("lin", lambda: write("new")) == "new"

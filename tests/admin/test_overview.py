@@ -14,6 +14,7 @@ from admin.pages.fleet.runbook import section
 from admin.pages.overview.charts import charts_of
 from admin.pages.overview.figures import SharedFigures
 from admin.parts import ConsoleParts
+from admin.web.languages import texts_of
 from admin.web.prose import blocks_of
 from admin.web.view import duration
 from idempotency.alerts.windows import Raised
@@ -71,6 +72,24 @@ def test_a_person_sees_figures_of_own_lanes_alone(
         assert SMS not in page
         assert "1,270" not in page
     assert one.get(f"/?lane={SMS}").status_code == 403
+
+
+def test_each_sees_the_text_of_own_lanes_and_language(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    """Texts are shared by those who see the same, whoever asked first."""
+    add_sums(parts)
+    for name, lanes in (("all", "*"), ("mail", "email.*"), ("sms", "sms.*")):
+        user(name, {Role.VIEWER: (lanes,)})
+        one = browser()
+        one.sign_in(name)
+        for path in ("/", "/overview/figures?over=1h"):
+            page = one.get(path).text
+            assert (f">{MAIL}<" in page) is (lanes != "sms.*"), (name, path)
+            assert (f">{SMS}<" in page) is (lanes != "email.*"), (name, path)
+        chinese = one.get("/", headers={"accept-language": "zh"}).text
+        assert texts_of("zh")("overview.throughput") in chinese
+        assert texts_of("zh")("overview.throughput") not in one.get("/").text
 
 
 def test_one_lane_may_be_asked_for(

@@ -90,5 +90,7 @@ def _shown(value: Overview, person: Person) -> Overview:
     )
 
 
-BOARD: Final = BoardSpec("overview", EVERY_S, _reader, "overview/live.html", shown=_shown)
+BOARD: Final = BoardSpec(
+    "overview", EVERY_S, _reader, "overview/live.html", shown=_shown, shares_text=True
+)
 BOARDS = [BOARD]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from litestar import get
+from litestar import MediaType, Response, get
 from litestar.params import FromQuery
 
 from admin.access import Person, Role, needs
-from admin.pages.live import board_text
+from admin.pages.live import board_text, seen_by
 from admin.pages.overview.charts import charts_of
 from admin.pages.overview.live_lanes import BOARD
 from admin.pages.overview.ranges import RANGES, AskedRange, asked_range, own_range, read_range
@@ -35,7 +35,7 @@ def overview(
     return view.page(
         "overview/page.html",
         live=board_text(BOARD, value, view, person),
-        figures=view.written(_FIGURES, **_context(view, parts, person, asked)),
+        figures=figures_text(view, parts, person, asked),
         asked=asked,
         ranges=RANGES,
         own=own_range(asked, parts.wall_ms()),
@@ -52,13 +52,19 @@ def figures(
 ) -> Page:
     """The part with the figures of a named range, which the page asks for again and again."""
     asked = asked_range(over, "", "", lane)
-    return view.page(_FIGURES, **_context(view, parts, person, asked))
+    return Response(figures_text(view, parts, person, asked), media_type=MediaType.HTML)
 
 
-def _context(view: View, parts: ConsoleParts, person: Person, asked: AskedRange) -> dict[str, Any]:
+def figures_text(view: View, parts: ConsoleParts, person: Person, asked: AskedRange) -> str:
+    """Returns the part with the figures, written once for all who see the same."""
     board = read_range(parts, asked, person)
-    charts = charts_of(board.value, view.text) if board.value is not None else []
-    return {"board": board, "value": board.value, "charts": charts, "asked": asked}
+
+    def write() -> str:
+        charts = charts_of(board.value, view.text) if board.value is not None else []
+        context = {"board": board, "value": board.value, "charts": charts, "asked": asked}
+        return view.written(_FIGURES, **context)
+
+    return board.texts.of((_FIGURES, asked, seen_by(view, person)), write)
 
 
 HANDLERS = [overview, figures]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -86,8 +87,7 @@ def read_range(parts: ConsoleParts, asked: AskedRange, person: Person) -> BoardV
         found = parts.boards[board_name(asked.over)].now()
     if found.value is None:
         return found
-    shown = figures_for(found.value, person, asked.lane)
-    return BoardValue(shown, found.at_ms, found.stale_since_ms, found.reason, found.version)
+    return replace(found, value=figures_for(found.value, person, asked.lane))
 
 
 def figures_for(shared: SharedFigures, person: Person, lane: str = "") -> Figures:
