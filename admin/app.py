@@ -27,11 +27,6 @@ MOST_BODY = 8 << 20
 
 def create_app(parts: ConsoleParts) -> Litestar:
     """Returns the ASGI application. Its end stops the boards."""
-    boards = {
-        spec.name: LiveBoard(spec.name, spec.reader(parts), spec.every_s, wall_ms=parts.wall_ms)
-        for spec in BOARDS
-    }
-    parts = replace(parts, boards=boards)
     app = Litestar(
         route_handlers=[*HANDLERS, _static_files()],
         guards=[admit],
@@ -44,16 +39,32 @@ def create_app(parts: ConsoleParts) -> Litestar:
         exception_handlers=errors.HANDLERS,
         compression_config=CompressionConfig("gzip", gzip_compress_level=5, exclude=["^/live/"]),
         request_max_body_size=MOST_BODY,
-        on_shutdown=[*(board.stop for board in boards.values())],
+        on_shutdown=[_stop_boards],
         openapi_config=None,
         logging_config=None,
-        state=State({"parts": parts, "boards": {spec.name: spec for spec in BOARDS}}),
+        state=State({"boards": {spec.name: spec for spec in BOARDS}}),
     )
-    # Around the router: an answer for a path without a route passes no middleware of Litestar's.
-    app.asgi_handler = SecurityHeaders(app.asgi_handler, secure=parts.secure)
-    app.state.watch = SessionWatch(parts.people.sessions.alive)
+    app.state.router = app.asgi_handler
     app.state.paths = frozenset(route.path for route in app.routes)
+    furnish(app, parts)
     return app
+
+
+def furnish(app: Litestar, parts: ConsoleParts) -> None:
+    """Gives a stopped application its parts. Its routes, which take long to make, know none of them."""
+    boards = {
+        spec.name: LiveBoard(spec.name, spec.reader(parts), spec.every_s, wall_ms=parts.wall_ms)
+        for spec in BOARDS
+    }
+    app.state.parts = replace(parts, boards=boards)
+    app.state.watch = SessionWatch(parts.people.sessions.alive)
+    # Around the router: an answer for a path without a route passes no middleware of Litestar's.
+    app.asgi_handler = SecurityHeaders(app.state.router, secure=parts.secure)
+
+
+def _stop_boards(app: Litestar) -> None:
+    for board in app.state.parts.boards.values():
+        board.stop()
 
 
 def _static_files() -> Router:

@@ -21,7 +21,7 @@ import structlog
 
 from deploy.local import stack as local
 from deploy.local.stack import Stack
-from tests.harness.databases import fresh_database, fresh_ledger, fresh_mariadb
+from tests.harness.databases import drop_kept, fresh_database, fresh_ledger, fresh_mariadb
 from tests.harness.ground import fresh_redis, fresh_topics
 from tests.services import Services, started
 
@@ -81,6 +81,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    drop_kept()
     services = config.stash.get(_SERVICES, None)
     if services is not None:
         services.leave()

@@ -12,7 +12,7 @@ from litestar import Litestar
 from litestar.testing import TestClient
 
 from admin.access import Role
-from admin.app import create_app
+from admin.app import create_app, furnish
 from admin.parts import ConsoleParts, open_parts
 from admin.people import passwords
 from backends.settings import ConsoleSettings, DatabaseSettings, Settings
@@ -50,6 +50,19 @@ class Browser:
 
     def sign_in(self, name: str, password: str = PASSWORD, wanted: str = "/") -> httpx.Response:
         return self.post("/login", "/login", name=name, password=password, next=wanted)
+
+
+_CONSOLES: list[Litestar] = []
+"""Consoles that the tests of this process use one after the other: the routes take longer to make than most
+tests take."""
+
+
+def served_with(parts: ConsoleParts, place: int = 0) -> Litestar:
+    """A console with these parts alone. A test that needs several at a time counts their places."""
+    while len(_CONSOLES) <= place:
+        _CONSOLES.append(create_app(parts))
+    furnish(_CONSOLES[place], parts)
+    return _CONSOLES[place]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -95,7 +108,7 @@ def user(parts: ConsoleParts) -> Callable[..., int]:
 
 @pytest.fixture
 def app(parts: ConsoleParts) -> Litestar:
-    return create_app(parts)
+    return served_with(parts)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from litestar.testing import TestClient
 from sqlalchemy import text
 
 from admin.access import Role
-from admin.app import create_app
 from admin.audit.journal import AuditFilter
 from admin.pages.dead.rendering import shown_value
 from admin.parts import ConsoleParts
@@ -23,7 +22,7 @@ from backends.kafka.topic_reader import read_topic
 from backends.settings import KafkaSettings
 from idempotency.dead_letters.rows import LetterEntry
 from sending.dead_letters.reader import letter_of
-from tests.admin.conftest import Browser
+from tests.admin.conftest import Browser, served_with
 
 BODY = b'{"id":"m-1","channel":"sms","receivers":["+8613800000001"],"content":{"text":"4711"}}'
 AWAY = KafkaSettings(bootstrap="127.0.0.1:9")
@@ -101,7 +100,7 @@ def lin(user: Callable[..., int]) -> Any:
     opened = []
 
     def open_as(parts: ConsoleParts, name: str = "lin") -> Browser:
-        client = TestClient(create_app(parts))
+        client = TestClient(served_with(parts, len(opened)))
         client.__enter__()
         opened.append(client)
         one = Browser(client)

@@ -42,7 +42,7 @@ from policy.templates.versions import TemplateVersions
 from sending.alerts.notifier import RULES
 from sending.runtime.heartbeat import ProcessHeartbeat
 from simulator import Simulator, spawn
-from tests.admin.conftest import Browser
+from tests.admin.conftest import Browser, served_with
 from tests.hongyan_client.outbox.places import opened as opened_outbox_place
 from tests.idempotency.making import worker
 
@@ -63,7 +63,7 @@ def with_accounts(parts: ConsoleParts, accounts: dict[str, dict[str, str]]) -> C
 
 @pytest.fixture
 def app(parts: ConsoleParts) -> Litestar:
-    return create_app(with_accounts(parts, ACCOUNTS))
+    return served_with(with_accounts(parts, ACCOUNTS))
 
 
 @pytest.fixture

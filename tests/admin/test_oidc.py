@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from hashlib import sha256
+from itertools import count
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,11 +20,10 @@ from litestar.testing import TestClient
 from sqlalchemy import text
 
 from admin.access import Role
-from admin.app import create_app
 from admin.audit.journal import AuditFilter
 from admin.parts import ConsoleParts, open_parts
 from backends.settings import SettingsError
-from tests.admin.conftest import PASSWORD, Browser
+from tests.admin.conftest import PASSWORD, Browser, served_with
 from tests.admin.providers import CLIENT, SECRET, BentProvider
 
 URL = "http://testserver.local"
@@ -60,9 +60,11 @@ def console(parts: ConsoleParts, provider: BentProvider) -> Iterator[MakeConsole
 def browse() -> Iterator[Callable[[ConsoleParts], Callable[[], Browser]]]:
     """Starts a console; its result opens browsers."""
     with ExitStack() as stack:
+        places = count()
 
         def start(parts: ConsoleParts) -> Callable[[], Browser]:
-            client = stack.enter_context(TestClient(create_app(parts), base_url=URL))
+            app = served_with(parts, next(places))
+            client = stack.enter_context(TestClient(app, base_url=URL))
             return lambda: Browser(client)
 
         yield start

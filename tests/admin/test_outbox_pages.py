@@ -9,12 +9,11 @@ from litestar.testing import TestClient
 from msgspec.structs import replace as with_fields
 
 from admin.access import Role
-from admin.app import create_app
 from admin.audit.journal import AuditFilter
 from admin.pages.outbox.database import WAITS
 from admin.parts import ConsoleParts
 from producer.relay.opening import open_outbox
-from tests.admin.conftest import Browser
+from tests.admin.conftest import Browser, served_with
 from tests.hongyan_client.outbox.places import OutboxPlace, opened
 
 People = Callable[[str, dict[Role, tuple[str, ...]]], Browser]
@@ -34,7 +33,7 @@ def place(
 def people_of(parts: ConsoleParts, url: str, user: Callable[..., int]) -> Iterator[People]:
     relay = with_fields(parts.settings.relay, outbox_url=url)
     settings = with_fields(parts.settings, relay=relay)
-    with TestClient(create_app(replace(parts, settings=settings))) as client:
+    with TestClient(served_with(replace(parts, settings=settings))) as client:
 
         def person(name: str, roles: dict[Role, tuple[str, ...]]) -> Browser:
             user(name, roles)

@@ -1,7 +1,8 @@
 """Databases of one's own: empty, or with an upgraded ledger.
 
 A ledger is not migrated each time. On PostgreSQL, where that takes the server more than a second, it is
-copied from a template that is made once for these migrations and this day. On SQLite, where that takes a
+copied from a template that is made once for these migrations and this day, and used again by later tests of
+its process (see `ledgers`). On SQLite, where that takes a
 tenth of a second of processor time, it is a copy of a file that each process migrates once.
 """
 
@@ -27,9 +28,12 @@ from backends.sql import migrations
 from backends.sql.database import database_url
 from idempotency import partitions
 from idempotency.sql_ledger import upgrade
+from tests.harness import ledgers
 
 _LOCK = 0x7465737473
 """Advisory: who makes the template."""
+_KEPT: dict[tuple[str, str], list[ledgers.Ledger]] = {}
+"""Server and template → ledgers of this process that no test uses now."""
 
 
 @contextmanager
@@ -43,11 +47,25 @@ def fresh_database(server_url: str) -> Iterator[str]:
 def fresh_ledger(server_url: str) -> Iterator[str]:
     """The URL of a new database with an upgraded ledger that has an identity of its own; dropped
     afterwards."""
-    with _made(server_url, template=_template(server_url)) as name:
-        url = named(server_url, name)
-        with connected(url) as connection:
-            connection.execute("UPDATE ledger_identity SET id = %s", (secrets.token_hex(6),))
+    template = _template(server_url)
+    kept = _KEPT.setdefault((server_url, template), [])
+    ledger = _of_kept(server_url, kept) or _copied(server_url, template)
+    url = named(server_url, ledger.name)
+    try:
         yield url
+    finally:
+        if not _emptied(url, ledger):
+            _drop(server_url, ledger.name)
+        else:
+            kept.append(ledger)
+
+
+def drop_kept() -> None:
+    """Drops the ledgers that no later test of this process gets."""
+    for (server_url, _), kept in _KEPT.items():
+        for ledger in kept:
+            _drop(server_url, ledger.name)
+    _KEPT.clear()
 
 
 @contextmanager
@@ -108,11 +126,49 @@ def _made(server_url: str, template: str) -> Iterator[str]:
     try:
         yield name
     finally:
+        _drop(server_url, name)
+
+
+def _drop(server_url: str, name: str) -> None:
+    try:
+        with connected(server_url) as server:
+            server.execute(_statement("DROP DATABASE IF EXISTS {} WITH (FORCE)", name))
+    except psycopg.OperationalError:
+        pass  # a test stopped the server: its data goes with its folder
+
+
+def _copied(server_url: str, template: str) -> ledgers.Ledger:
+    name = f"t_{uuid.uuid4().hex[:16]}"
+    with connected(server_url) as server:
+        server.execute(_create(name, template))
+    with connected(named(server_url, name)) as connection:
+        found = ledgers.known(connection, name)
+        _identify(connection)
+    return found
+
+
+def _of_kept(server_url: str, kept: list[ledgers.Ledger]) -> ledgers.Ledger | None:
+    while kept:
+        ledger = kept.pop()
         try:
-            with connected(server_url) as server:
-                server.execute(_statement("DROP DATABASE IF EXISTS {} WITH (FORCE)", name))
+            with connected(named(server_url, ledger.name)) as connection:
+                _identify(connection)
         except psycopg.OperationalError:
-            pass  # a test stopped the server: its data goes with its folder
+            continue  # it was of another server of this address
+        return ledger
+    return None
+
+
+def _emptied(url: str, ledger: ledgers.Ledger) -> bool:
+    try:
+        with connected(url) as connection:
+            return ledgers.emptied(connection, ledger)
+    except psycopg.Error:
+        return False
+
+
+def _identify(connection: psycopg.Connection) -> None:
+    connection.execute("UPDATE ledger_identity SET id = %s", (secrets.token_hex(6),))
 
 
 def _template(server_url: str) -> str:
