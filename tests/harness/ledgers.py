@@ -2,8 +2,8 @@
 
 A ledger is a database of 450 tables and indexes. To copy and drop one takes the server 0.4 s of processor
 time; to empty one takes a tenth of that. A test gets one only if nothing tells it from a new copy: rows,
-sequences, functions and counters are as in the template. One whose schema or statistics changed, or that somebody is
-still connected to, is dropped.
+sequences, functions and counters are as in the template. One whose schema or statistics changed, or that
+somebody is still connected to, is dropped.
 """
 
 from __future__ import annotations
