@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from functools import partial
 
 from admin.live.board import LiveBoard
 from idempotency.ledger import LedgerUnavailable
@@ -69,9 +70,9 @@ def test_a_text_is_written_once_for_all_who_see_the_same_of_a_value() -> None:
     board = LiveBoard("trial", lambda: len(written), 0.01)
     value = board.now()
     for seen in ("lin", "wei", "lin"):
-        assert value.texts.of(seen, lambda seen=seen: write(seen)) == seen
+        assert value.texts.of(seen, partial(write, seen)) == seen
     assert written == ["lin", "wei"]
     later = asyncio.run(board.after(value.version, 10))
     board.stop()
     assert later is not None
-    assert later.texts.of("lin", lambda: write("new")) == "new"
+    assert later.texts.of("lin", partial(write, "new")) == "new"
