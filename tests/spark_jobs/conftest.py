@@ -11,7 +11,6 @@ tests/scheduling.py has all of them run in one process.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,27 +116,11 @@ def driver_output(spark: SparkSession) -> Callable[[], Iterator[bytes]]:
     return read
 
 
-@pytest.fixture(scope="session")
-def empty_tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with every table, empty, as the warehouse makes them."""
-    from spark_jobs.warehouse import Warehouse
-
-    folder = tmp_path_factory.mktemp("tables")
-    Warehouse(spark, str(folder)).make_all()
-    return folder
-
-
 @pytest.fixture
-def warehouse(spark: SparkSession, tmp_path: Path, empty_tables: Path) -> Warehouse:
-    """A table that a test needs is copied when the warehouse would make it: that is half a second of
-    processor time less. How tables are made, `test_warehouse.py` proves."""
+def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
     from spark_jobs.warehouse import Warehouse
 
-    class Copying(Warehouse):
-        def _make(self, table: str) -> None:
-            shutil.copytree(empty_tables / table, self.path(table))
-
-    return Copying(spark, str(tmp_path / "warehouse"))
+    return Warehouse(spark, str(tmp_path / "warehouse"))
 
 
 @pytest.fixture

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from datetime import date
-from pathlib import Path
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.tables import TABLES
 from spark_jobs.warehouse import Warehouse, schema_of
 
 MONDAY, TUESDAY = date(2026, 11, 23), date(2026, 11, 24)
-
-
-@pytest.fixture
-def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
-    """One that makes its tables itself."""
-    return Warehouse(spark, str(tmp_path / "warehouse"))
 
 
 def ranges(spark: SparkSession, *rows: tuple[date, int]) -> DataFrame:
