@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from litestar import Litestar
 from litestar.testing import TestClient
 from sqlalchemy import text
 
@@ -97,7 +98,7 @@ def with_kafka(parts: ConsoleParts, kafka_bootstrap: str, topic_prefix: str) -> 
 def lin(user: Callable[..., int]) -> Any:
     """Opens a console as lin, an operator of sms.*."""
     user("lin", LIN)
-    opened = []
+    opened: list[TestClient[Litestar]] = []
 
     def open_as(parts: ConsoleParts, name: str = "lin") -> Browser:
         client = TestClient(served_with(parts, len(opened)))
