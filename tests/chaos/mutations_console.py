@@ -90,8 +90,8 @@ CONSOLE: tuple[Mutation, ...] = (
     # -- headers --
     Mutation(
         "every answer of the console has its headers",
-        "admin.app:create_app",
-        "    app.asgi_handler = SecurityHeaders(app.asgi_handler, secure=parts.secure)\n",
+        "admin.app:furnish",
+        "    app.asgi_handler = SecurityHeaders(app.state.router, secure=parts.secure)\n",
         "",
         (_HEADERS, f"{_NO_FILE}[/static/-sqlite]"),
     ),

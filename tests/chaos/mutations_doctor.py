@@ -52,8 +52,8 @@ DOCTOR: tuple[Mutation, ...] = (
     Mutation(
         "no command demands more copies in sync than there are",
         "producer.doctor.rules.topic_rules:min_isr",
-        "copies[said.subject] < _COPIES",
-        "copies[said.subject] < 0",
+        "copies[answer.subject] < _COPIES",
+        "copies[answer.subject] < 0",
         (_RULES + "test_with_too_few_copies_no_command_demands_more_of_them_in_sync",),
     ),
     Mutation(
