@@ -7,7 +7,7 @@ minute, so that an ended one ends its streams.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from typing import Final
 
 from litestar import get
@@ -75,13 +75,13 @@ async def _events(
 def board_text(spec: BoardSpec, value: BoardValue, view: View, person: Person) -> str:
     """Returns the text of a board's part for this person."""
 
-    def write() -> str:
+    def write(written: Callable[..., str]) -> str:
         shown = None if value.value is None else spec.shown(value.value, person)
-        return view.written(spec.template, board=value, value=shown)
+        return written(spec.template, board=value, value=shown)
 
-    return (
-        value.texts.of((spec.name, seen_by(view, person)), write) if spec.shares_text else write()
-    )
+    if not spec.shares_text:
+        return write(view.written)
+    return value.texts.of((spec.name, seen_by(view, person)), lambda: write(view.written_for_all))
 
 
 def seen_by(view: View, person: Person) -> Hashable:

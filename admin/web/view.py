@@ -31,6 +31,8 @@ AnyConnection = ASGIConnection[Any, Any, Any, Any]
 Page = Response[str]
 HOME: Final = Path(__file__).parents[1]
 THEMES: Final = ("light", "dark")
+_SHARED: Final = ("t", "sentence", "entries")
+"""Names of a template's values that language and roles alone decide."""
 NEW_COOKIE: Final = "cookie_before_login"
 """Key of a token made for this answer, in the scope's state."""
 
@@ -182,6 +184,13 @@ class View:
     def written(self, template: str, **context: Any) -> str:
         """Returns the text of a template."""
         return environment().get_template(template).render(self._context() | context)
+
+    def written_for_all(self, template: str, **context: Any) -> str:
+        """Returns a text for all who have the person's language and roles. What belongs to one person or
+        one moment is not there: a template that asks for it raises UndefinedError."""
+        own = self._context()
+        shared = {name: own[name] for name in _SHARED}
+        return environment().get_template(template).render(shared | context)
 
     def redirect(self, path: str, new_cookies: list[Cookie] | None = None) -> Page:
         """Returns a redirect to a path of this console."""

@@ -3,8 +3,15 @@
 import asyncio
 import threading
 from functools import partial
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from jinja2 import DictLoader, UndefinedError
 
 from admin.live.board import LiveBoard
+from admin.parts import ConsoleParts
+from admin.web.view import AnyConnection, View, environment
 from idempotency.ledger import LedgerUnavailable
 
 
@@ -76,3 +83,19 @@ def test_a_text_is_written_once_for_all_who_see_the_same_of_a_value() -> None:
     board.stop()
     assert later is not None
     assert later.texts.of("lin", partial(write, "new")) == "new"
+
+
+@pytest.mark.parametrize("name", ["csrf", "nonce", "person", "theme", "path", "now_ms"])
+def test_a_text_for_all_has_nothing_of_the_one_who_asked_first(
+    parts: ConsoleParts, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    templates = environment().overlay(loader=DictLoader({"part.html": f"{{{{ {name} }}}}"}))
+    monkeypatch.setattr("admin.web.view.environment", lambda: templates)
+    app = SimpleNamespace(state=SimpleNamespace(paths=frozenset()))
+    asked = SimpleNamespace(
+        app=app, scope={"path": "/", "state": {}, "user": None}, cookies={}, headers={}
+    )
+    view = View(cast(AnyConnection, asked), parts, None)
+    view.written("part.html")
+    with pytest.raises(UndefinedError, match=name):
+        view.written_for_all("part.html")

@@ -62,7 +62,7 @@ def figures_text(view: View, parts: ConsoleParts, person: Person, asked: AskedRa
     def write() -> str:
         charts = charts_of(board.value, view.text) if board.value is not None else []
         context = {"board": board, "value": board.value, "charts": charts, "asked": asked}
-        return view.written(_FIGURES, **context)
+        return view.written_for_all(_FIGURES, **context)
 
     return board.texts.of((_FIGURES, asked, seen_by(view, person)), write)
 
