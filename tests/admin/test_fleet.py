@@ -266,6 +266,18 @@ def test_relays_of_the_business_and_missing_kinds_are_on_the_page(
     assert "No relay lives" not in page
 
 
+@pytest.mark.parametrize("opened", [(), ("main",)])
+def test_remarks_have_a_column_where_there_are_any(
+    parts: ConsoleParts, lin: Browser, opened: tuple[str, ...]
+) -> None:
+    beat(parts, live(parts, "w1", [HOOK]), {HOOK: LaneSnapshot(open=list(opened))})
+    page = lin.get("/fleet").text
+    assert (">Remarks<" in page) is bool(opened)
+    assert (f"breaker open: {HOOK} main" in page) is bool(opened)
+    rows = page.split("<tr>")[1:]
+    assert len({row.count("<th ") + row.count("<td") for row in rows}) == 1, "a head for each cell"
+
+
 # -- accounts --
 
 
