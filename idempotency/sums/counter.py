@@ -67,22 +67,13 @@ class MinuteSums:
             for series, number in Counter(ended).items():
                 if series[2] == FENCED:
                     continue
-                found = minute.get(series)
-                if found is None:
-                    found = minute[series] = _SeriesSum(series[2] == _SENT)
-                found.deliveries += number
-                found.fresh = True
+                _counted(minute, series, number)
             _note(minute, ended, moments)
 
     def add_one(self, now_ms: int, series: Series, moments: CallMoments) -> None:
         """Counts one delivery that its own process ended. A lane without a ledger ends each by itself."""
         with self._lock:
-            minute = self._minute(now_ms)
-            found = minute.get(series)
-            if found is None:
-                found = minute[series] = _SeriesSum(series[2] == _SENT)
-            found.deliveries += 1
-            found.fresh = True
+            found = _counted(self._minute(now_ms), series, 1)
             if moments[4]:
                 found.to_append().append(moments)
 
@@ -117,6 +108,16 @@ class MinuteSums:
                 continue
             self.lost += unwritten
             del self._minutes[minute]
+
+
+def _counted(minute: dict[Series, _SeriesSum], series: Series, number: int) -> _SeriesSum:
+    """Adds deliveries to the sum of a series, and returns it."""
+    found = minute.get(series)
+    if found is None:
+        found = minute[series] = _SeriesSum(series[2] == _SENT)
+    found.deliveries += number
+    found.fresh = True
+    return found
 
 
 def _note(
