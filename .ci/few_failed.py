@@ -4,14 +4,18 @@ Exits with 1, and says why, where none is listed (pytest itself ended) or more t
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 
 FEW = 3
+_GROUP = re.compile(r"@[^@\]]*$")
+"""pytest-xdist writes the group of a test behind its name."""
 
 
 def main(listed: Path) -> int:
-    failed = list(json.loads(listed.read_text())) if listed.exists() else []
+    listed_names = json.loads(listed.read_text()) if listed.exists() else ()
+    failed = [_GROUP.sub("", name) for name in listed_names]
     if not 0 < len(failed) <= FEW:
         say(f"{len(failed)} tests failed; up to {FEW} are run again alone, not these.")
         return 1
