@@ -70,6 +70,12 @@ INDEXES: Final = (
         "0034",
     ),
     OnlineIndex(
+        "deliveries_place",
+        "deliveries",
+        "(kafka_partition, kafka_offset) WHERE kafka_offset IS NOT NULL AND state <> 'IN_FLIGHT'",
+        "0035",
+    ),
+    OnlineIndex(
         "receipts_delivery",
         "receipts",
         "(delivery_key) WHERE delivery_key IS NOT NULL",

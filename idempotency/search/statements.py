@@ -98,10 +98,13 @@ def leaves_out_under_way(column: str) -> bool:
 
 def of_accounts(terms: DeliveryTerms) -> list[str]:
     """Returns the conditions that let `deliveries_account` be read, beside those of `filters`: none without
-    an account, or for a record's place."""
-    if not terms.accounts or terms.place is not None:
-        return []
-    return ["d.account IS NOT NULL", _NOT_UNDER_WAY]
+    an account."""
+    return ["d.account IS NOT NULL", _NOT_UNDER_WAY] if terms.accounts else []
+
+
+def of_place() -> list[str]:
+    """Returns the conditions that let `deliveries_place` be read, beside those of `filters`."""
+    return ["d.kafka_offset IS NOT NULL", _NOT_UNDER_WAY]
 
 
 def under_way(terms: DeliveryTerms) -> tuple[list[str], dict[str, Any]] | None:
@@ -175,16 +178,6 @@ def page(
         f" ORDER BY d.{time} DESC, d.delivery_key DESC LIMIT {limit}"
     )
     return statement, values
-
-
-def neighbour(span: SearchSpan) -> str:
-    """Returns the SELECT of any row of a partition that was claimed in the span."""
-    day = "" if span.days is None else f" AND d.day = {span.days[0]}"
-    return (
-        "SELECT d.created_at, d.kafka_offset FROM deliveries AS d"  # noqa: S608 - a number of ours
-        " WHERE d.created_at >= :since AND d.created_at < :until"
-        f" AND d.kafka_topic = :topic AND d.kafka_partition = :partition{day} LIMIT 1"
-    )
 
 
 def is_opened(terms: DeliveryTerms) -> bool:

@@ -21,7 +21,6 @@ from backends.sql.database import Database
 from backends.sql.errors import SqlTimeout
 from idempotency.error_mapping import errors
 from idempotency.search.language import DAY_MS, DeliveryTerms, QueryError, is_key, place_of
-from idempotency.search.place_window import PlaceProbe
 from idempotency.search.statements import (
     Cursor,
     SearchSpan,
@@ -33,6 +32,7 @@ from idempotency.search.statements import (
     leaves_out_under_way,
     named,
     of_accounts,
+    of_place,
     opened,
     page,
     under_way,
@@ -155,7 +155,7 @@ class Search:
         indexed = list(self._indexed(terms))
         if not indexed:
             if terms.place is not None:
-                return look.placed(terms.place, after, partitioned=self._days)
+                return look.placed(after, partitioned=self._days)
             read = look.opened if is_opened(terms) else look.sliced
             return read(after, partitioned=self._days)
         (column, value), *others = indexed
@@ -191,7 +191,7 @@ class Search:
         name = look.terms.name
         if place := place_of(name):
             look.terms = msgspec.structs.replace(look.terms, name="", place=place)
-            return look.placed(place, after, partitioned=self._days)
+            return look.placed(after, partitioned=self._days)
         columns = ["message_id", "biz_id", "resend_of", "provider_id"]
         if is_key(name):
             columns.insert(0, "delivery_key")
@@ -253,14 +253,32 @@ class _Look:
         """Reads by an index over whole days, some at a time."""
         if column == "delivery_key":
             return self._of_key(str(value), partitioned=partitioned)
-        terms, rows = self.terms, list[SearchRow]()
-        rest, values = filters(terms)
+        own, values = named(column, value)
         more_rest, more_values = equal(self.others)
-        rest, values = [*rest, *more_rest], values | more_values
-        own, more = named(column, value)
-        reached, flying = _end(terms, after), list[SearchRow]()
+        flying = list[SearchRow]()
         if leaves_out_under_way(column):
             flying = self._under_way(equal([(column, value), *self.others]), after, partitioned)
+        return self._whole_days(
+            [*own, *more_rest], values | more_values, flying, after, partitioned
+        )
+
+    def placed(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
+        """Reads the rows of one record, by the index on places."""
+        flying = self._under_way(([], {}), after, partitioned)
+        return self._whole_days(of_place(), {}, flying, after, partitioned)
+
+    def _whole_days(
+        self,
+        own: Sequence[str],
+        values: dict[str, Any],
+        flying: Sequence[SearchRow],
+        after: Cursor | None,
+        partitioned: bool,
+    ) -> SearchPage:
+        """Reads whole days, some at a time, by the index that the conditions `own` name."""
+        terms, rows = self.terms, list[SearchRow]()
+        rest, more = filters(terms)
+        reached = _end(terms, after)
         for span in _chunks(terms.since, reached, partitioned=partitioned):
             some: list[SearchRow] = []
             for table in ("deliveries", *self._tables(span)):
@@ -279,7 +297,7 @@ class _Look:
         if own:
             flying = self._under_way(([], {}), after, partitioned)
         reached, length = _end(terms, after), _FIRST_SLICE_MS
-        if len(terms.accounts) == 1 and not (terms.lanes or terms.states or terms.place):
+        if len(terms.accounts) == 1 and not (terms.lanes or terms.states):
             length = DAY_MS  # the index gives the page's rows and no others
         while reached > terms.since:
             since = max(terms.since, reached - length, _day_start(reached - 1))
@@ -305,20 +323,6 @@ class _Look:
         span = SearchSpan(since, until, _days_of(since, until) if partitioned else None)
         conditions, values = [*wanted[0], *more[0]], wanted[1] | more[1]
         return self._read("deliveries", conditions, values, span, after)
-
-    def placed(self, place: Origin, after: Cursor | None, *, partitioned: bool) -> SearchPage:
-        """Reads the minutes in which the neighbours of the record were claimed; all slices, if the record
-        is not there."""
-        terms = self.terms
-        probe = PlaceProbe(self._connection, place, partitioned, self._half_spent)
-        window = probe.window(terms.since, terms.until) if after is None else None
-        if window is not None:
-            self.terms = msgspec.structs.replace(terms, since=window[0], until=window[1])
-            found = self.sliced(None, partitioned=partitioned)
-            self.terms = terms
-            if found.rows:
-                return msgspec.structs.replace(found, reached=terms.since)
-        return self.sliced(after, partitioned=partitioned)
 
     def opened(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
         """Reads rows in open states over whole days, by their indexes; no open row leaves the ledger."""
@@ -370,9 +374,6 @@ class _Look:
     def _tables(self, span: SearchSpan) -> list[str]:
         first, last = _days_of(span.since, span.until)
         return [table for day, table in self.archived if first <= day <= last]
-
-    def _half_spent(self) -> bool:
-        return self._monotonic() >= self._until - BUDGET_S / 2
 
     def _spent(self, rows: Sequence[SearchRow]) -> bool:
         return len(rows) > self._size or self._monotonic() >= self._until

@@ -22,6 +22,7 @@ from idempotency.search.statements import (
     filters,
     named,
     of_accounts,
+    of_place,
     opened,
     page,
     under_way,
@@ -36,12 +37,13 @@ ROWS = 8_000
 _FILL = f"""
 INSERT INTO deliveries (delivery_key, day, token, created_at, updated_at, expires_at, attempt, owner_epoch,
                         state, lane, owner, message_id, receiver, body_digest, policy_version, biz_id,
-                        provider_id, account, template, receiver_hash, resend_of)
+                        provider_id, account, template, receiver_hash, resend_of, kafka_topic,
+                        kafka_partition, kafka_offset)
 SELECT md5(n::text || '/' || d), d, n, d * 86400000::bigint + n * 10000, d * 86400000::bigint + n * 10000,
        d * 86400000::bigint, 1, 1, CASE WHEN mod(n, 50) = 0 THEN 'PARKED' ELSE 'SENT' END,
        CASE WHEN mod(n, 2) = 0 THEN 'sms.notice' ELSE 'email.notice' END, 'w1', md5('m' || n || d),
        'r', 'x', 'v1', 'b' || n, 'p' || n, 'main', 't' || mod(n, 20), sha256(('r' || n)::bytea),
-       CASE WHEN mod(n, 100) = 0 THEN 'o' || n END
+       CASE WHEN mod(n, 100) = 0 THEN 'o' || n END, 'hongyan.dispatch.sms.notice', mod(n, 4), n
   FROM generate_series(1, {ROWS}) AS n, generate_series({TODAY}, {TODAY + 6}) AS d"""
 
 
@@ -163,6 +165,16 @@ def test_accounts_are_read_by_their_index_in_one_day(full: SqlLedger) -> None:
 
 @pytest.mark.stack
 @pytest.mark.usefixtures("services")
+def test_a_place_reads_its_index_in_its_days(full: SqlLedger) -> None:
+    conditions, values = filters(parse("place:hongyan.dispatch.sms.notice/3/7", NOON))
+    statement, more = page("deliveries", [*of_place(), *conditions], span(), None)
+    found = scans(full, statement, values | more)
+    assert len(tables(found)) == 2
+    assert all("kafka_partition_kafka_offset" in index for _table, index in found), found
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("services")
 def test_rows_under_way_are_read_by_their_owner(full: SqlLedger) -> None:
     for line in ("account:main", "account:main lane:sms.notice"):
         wanted = under_way(parse(line, NOON))
@@ -214,6 +226,11 @@ def test_of_sixty_small_days_a_search_reads_its_own_by_index_and_none_whole(
             found = scans(long, statement, values | more)
             assert len(tables(found)) == days, column
             assert all(column in index for _table, index in found), (column, found)
+    conditions, values = filters(parse("place:hongyan.dispatch.sms.notice/3/7", NOON))
+    statement, more = page("deliveries", [*of_place(), *conditions], whole, None)
+    found = scans(long, statement, values | more)
+    assert len(tables(found)) == DAYS
+    assert all("kafka_offset" in index for _table, index in found), found
 
 
 @pytest.mark.stack
