@@ -189,7 +189,7 @@ def campaign(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
     bench, servers = _bench("campaign")
-    size = bench.Size(rows=rows, kills=kills, seed=seed)
+    size = bench.CampaignSize(rows=rows, kills=kills, seed=seed)
     _end(bench.measure(servers, size=size, say=_say), as_json=as_json)
 
 

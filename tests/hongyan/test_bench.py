@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
+from importlib import import_module
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 import structlog
@@ -15,6 +17,7 @@ from benchmarks import channels
 from benchmarks.channels import RATIOS, VARIANTS
 from hongyan import terminal
 from hongyan.cli import main
+from hongyan.commands.bench import app as commands
 
 
 class Standing:
@@ -82,3 +85,25 @@ def test_a_ratio_that_is_missed_is_an_exit_code(
 ) -> None:
     assert bench(monkeypatch, {**FAST, "tencent_1_a_call": 101.0}) == 1
     assert "missed" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("name", [str(one.name) for one in commands.registered_commands])
+def test_each_benchmark_is_called_as_it_is_written(
+    name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Their modules are imported by name, so that the type checker does not see these calls."""
+    module = import_module(f"benchmarks.{name}")
+    held = {"ratio": "a ÷ b", "median": 1.0, "wanted": 0.5, "holds": True}
+    report = {"medians": {"a": {"per_second": 1}}, "ratios": [held]}
+    measured = create_autospec(module.measure, return_value=report)  # it has the same parameters
+    monkeypatch.setattr(module, "measure", measured)
+    if hasattr(module, "endure"):
+        monkeypatch.setattr(module, "endure", create_autospec(module.endure, return_value={}))
+    tree = ["."] if name == "turns" else []
+    monkeypatch.setattr("sys.argv", ["hongyan", "bench", name, *tree, "--json"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    said = capfd.readouterr()
+    assert not left.value.code, said.err
+    assert measured.call_count == 1
+    assert json.loads(said.out)["ratios"] == [held]
