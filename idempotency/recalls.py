@@ -129,7 +129,7 @@ class Recalls(LedgerPart):
         return now
 
     def _covered(self, statement: Any, asked: dict[str, Any]) -> list[Covered]:
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return [self._row(row) for row in connection.execute(statement, asked)]
 
     def _row(self, row: Any) -> Covered:

@@ -145,7 +145,7 @@ class LookbackStore(LedgerPart):
         return sum(bool(step.did) for step in steps)
 
     def _kinds(self) -> list[str]:
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return list(connection.execute(sql.KINDS).scalars())
 
     def _due(self, statement: Any, asked: dict[str, Any], lease_ms: int) -> list[TransactionStep]:
@@ -233,7 +233,7 @@ class LookbackStore(LedgerPart):
         return step
 
     def _held(self, row: TxRow, decide: Callable[[int, TxRow], TransactionStep]) -> str:
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             step = self.change(connection, row.tx_id, decide)
         return step.did if step is not None else "late"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -19,10 +18,12 @@ from litestar.enums import MediaType
 from admin.access import Person, Role
 from admin.parts import ConsoleParts
 from admin.web import cookies
+from admin.web.badges import badge
 from admin.web.csrf import csrf_token
 from admin.web.foreign_text import visible, with_marks_shown
 from admin.web.headers import NONCE
 from admin.web.languages import LANGUAGES, Texts, language_of, texts_of
+from admin.web.moments import iso, moment, utc
 from admin.web.navigation import Entry, entries_for
 from admin.web.sentences import sentences_of
 
@@ -50,6 +51,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.globals |= {"asset": asset, "languages": LANGUAGES, "Role": Role, "query": query}
+    made.globals |= {"badge_of": badge, "moment_of": moment}
     made.filters["changed_lines"] = changed_lines
     made.filters |= {"utc": utc, "iso": iso, "count": count, "span": span, "duration": duration}
     made.filters["visible"] = visible
@@ -61,20 +63,6 @@ def asset(name: str) -> str:
     """Returns the path of a static file with its digest, so that browsers may keep it for a year."""
     digest = hashlib.sha256((HOME / "static" / name).read_bytes()).hexdigest()[:12]
     return f"/static/{name}?v={digest}"
-
-
-def utc(at_ms: int | None) -> str:
-    """Returns `2026-09-23 14:03:11`; a dash for no time."""
-    return _moment(at_ms).strftime("%Y-%m-%d %H:%M:%S") if at_ms else "–"
-
-
-def iso(at_ms: int | None) -> str:
-    """Returns ISO 8601 with milliseconds, in UTC; empty for no time."""
-    return _moment(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z") if at_ms else ""
-
-
-def _moment(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1_000, UTC)
 
 
 def count(number: int | None) -> str:

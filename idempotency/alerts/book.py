@@ -112,7 +112,7 @@ class AlertBook(LedgerPart):
     ) -> SilenceShown:
         """Holds back posts and log lines of these alerts for `for_ms`. Replaces a silence of the same name.
         An empty subject: every alert of the rule."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return self.silence_in(connection, rule, subject, for_ms, author=author, reason=reason)
 
     def silence_in(

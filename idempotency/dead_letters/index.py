@@ -67,7 +67,7 @@ class LetterIndex(LedgerPart):
 
     def places(self) -> dict[int, TopicPlace]:
         """Returns how far each partition is read."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             rows = connection.execute(_PLACES).all()
         return {row.partition: TopicPlace(*row) for row in rows}
 
@@ -89,7 +89,7 @@ class LetterIndex(LedgerPart):
         moves: Mapping[int, tuple[int, int]],
     ) -> None:
         """Enters letters, and moves each partition from the offset that was read first to the next one."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             for partition, (before, after) in sorted(moves.items()):
                 values = {
                     "partition": partition,
@@ -105,7 +105,7 @@ class LetterIndex(LedgerPart):
         """Removes rows of letters that Kafka no longer keeps, a bounded number. Returns it."""
         gone = 0
         for partition, (low, _end) in sorted(bounds.items()):
-            with self._begin() as (connection, _now):
+            with self._transaction() as connection:
                 values = {"partition": partition, "low": low, "limit": _FORGET}
                 gone += connection.execute(_GONE, values).rowcount
         return gone
@@ -114,9 +114,9 @@ class LetterIndex(LedgerPart):
         """Removes all rows, a bounded number in each transaction, and the places last."""
         gone = _FORGET
         while gone == _FORGET:
-            with self._begin() as (connection, _now):
+            with self._transaction() as connection:
                 gone = connection.execute(_ALL, {"limit": _FORGET}).rowcount
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             connection.execute(_NO_PLACES)
 
 

@@ -70,7 +70,7 @@ class AccountPauses(LedgerPart):
     ) -> AccountPause | None:
         """Pauses the account for so long, or without a planned end. An empty worker: in the whole fleet.
         Returns the pause that this replaces."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return self.pause_in(connection, account, worker, for_ms, author=author, reason=reason)
 
     def pause_in(
@@ -93,7 +93,7 @@ class AccountPauses(LedgerPart):
 
     def resume(self, account: str, worker: str, *, author: str, reason: str) -> AccountPause | None:
         """Ends the pause of that name. Returns it, as it ended; None if none was in force."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return self.resume_in(connection, account, worker, author=author, reason=reason)
 
     def resume_in(
@@ -110,7 +110,7 @@ class AccountPauses(LedgerPart):
 
     def history(self, limit: int = MOST_SHOWN) -> list[AccountPause]:
         """Returns up to `limit` pauses, the newest first."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return [AccountPause(*row) for row in connection.execute(_HISTORY, {"limit": limit})]
 
     def _end(

@@ -110,7 +110,7 @@ class Controls(LedgerPart):
         self, lanes: Sequence[str], for_ms: int | None, *, author: str, reason: str
     ) -> list[LanePause]:
         """Pauses the lanes, for so long or without a planned end. Returns the pauses that these replace."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return self.pause_in(connection, lanes, for_ms, author=author, reason=reason)
 
     def pause_in(
@@ -135,7 +135,7 @@ class Controls(LedgerPart):
 
     def resume(self, lanes: Sequence[str], *, author: str, reason: str) -> list[LanePause]:
         """Ends the pauses of the lanes. Returns those that were in force, as they ended."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return self.resume_in(connection, lanes, author=author, reason=reason)
 
     def resume_in(
@@ -154,12 +154,12 @@ class Controls(LedgerPart):
 
     def history(self, limit: int = MOST_SHOWN) -> list[LanePause]:
         """Returns up to `limit` pauses, the newest first."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return [LanePause(*row) for row in connection.execute(_HISTORY, {"limit": limit})]
 
     def drain(self, worker: str, *, author: str, reason: str) -> bool:
         """Orders a live process to drain. Returns False if no process of that name lives."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return self.drain_in(connection, worker, author=author, reason=reason)
 
     def drain_in(self, connection: Connection, worker: str, *, author: str, reason: str) -> bool:

@@ -97,7 +97,7 @@ class Candidates(LedgerPart):
         number."""
         deleted = 0
         while True:
-            with self._begin() as (connection, _now):
+            with self._transaction() as connection:
                 values = {"run": before, "page": PAGE}
                 some = connection.execute(_CLEAR[self._database.is_postgres], values).rowcount
             deleted += some

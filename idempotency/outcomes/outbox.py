@@ -82,7 +82,7 @@ class OutcomeOutbox(LedgerPart):
     def remove(self, ids: Sequence[int]) -> None:
         """Deletes batches that were published, and acknowledged."""
         if ids:
-            with self._begin() as (connection, _now):
+            with self._transaction() as connection:
                 connection.execute(_REMOVE, {"ids": list(ids)})
 
     def postpone(self, ids: Sequence[int], delay_ms: int) -> None:

@@ -191,7 +191,7 @@ class SqlRecovering(Duties):
         return [_ended(end) for end in ends if end.row.delivery_key in written]
 
     def keep(self, calls: Sequence[RecordedCall]) -> list[bool]:
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             kept = self._rows(connection, self._sql.keep, _calls(calls))
         return [(call.key, call.token) in kept for call in calls]
 
@@ -246,7 +246,7 @@ class SqlRecovering(Duties):
 
     def ask_first(self, key: str, day: int, version: int) -> bool:
         row = {"key": key, "day": day, "version": version}
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             values = {"next_at": 0, "source": State.UNKNOWN}
             return bool(self._written(connection, self._sql.postpone, [row], **values))
 
@@ -312,7 +312,7 @@ class SqlRecovering(Duties):
             return self._lines.wake(connection.exec_driver_sql, lines, now)
 
     def version_of(self, key: str) -> tuple[int, int, State] | None:
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             row = connection.execute(sql.VERSION, {"key": key}).one_or_none()
         return (row.day, row.version, state_of(row.state, key)) if row else None
 

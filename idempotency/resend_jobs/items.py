@@ -199,14 +199,14 @@ class JobItems(LedgerPart):
 
     def counts(self, job_id: str) -> list[JobCount]:
         """Returns the numbers of items by lane, account, fate and reason."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return counted_items(connection.execute(_COUNTS, {"job": job_id}).all())
 
     def counts_of(self, job_ids: Sequence[str]) -> dict[str, list[JobCount]]:
         """Returns the counts of several jobs, by job id; see `counts`."""
         if not job_ids:
             return {}
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             rows = connection.execute(_COUNTS_OF, {"jobs": list(job_ids)}).all()
         return {
             job_id: counted_items([row for row in rows if row.job_id == job_id])
@@ -220,7 +220,7 @@ class JobItems(LedgerPart):
         if fates:
             return self._of(job_id, fates, after, limit)
         asked = {"job": job_id, "after": after, "limit": limit}
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return [_item(row) for row in connection.execute(_ALL, asked)]
 
     def failures(self, job_id: str) -> Iterator[JobItem]:
@@ -235,14 +235,14 @@ class JobItems(LedgerPart):
         spelt = ", ".join(f"'{fate}'" for fate in fates)
         statement = text(_OF_FATE.format(fields=_FIELDS, fates=spelt))
         asked = {"job": job_id, "after": after, "limit": limit}
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return [_item(row) for row in connection.execute(statement, asked)]
 
     def _rows(self, places: Sequence[tuple[str, int]]) -> dict[str, StandingRow]:
         if not places:
             return {}
         rows = msgspec.json.encode([{"key": key, "day": day} for key, day in places]).decode()
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             found = connection.execute(self._standing, {"rows": rows}).all()
         return {row.key: StandingRow(*row) for row in found}
 
@@ -250,7 +250,7 @@ class JobItems(LedgerPart):
         if not keys:
             return {}
         statement = _DAYS if self._database.is_postgres else _COPIES
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return {
                 row.delivery_key: row.day for row in connection.execute(statement, {"keys": keys})
             }

@@ -43,7 +43,7 @@ class SavedViews(LedgerPart):
 
     def of(self, owner: str) -> list[SavedView]:
         """Returns this person's views, then those that others share."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             found = connection.execute(_LIST, {"owner": owner, "limit": MOST}).all()
         return [SavedView(*row)._replace(shared=bool(row.shared)) for row in found]
 
@@ -63,5 +63,5 @@ class SavedViews(LedgerPart):
 
     def drop(self, owner: str, view: int) -> bool:
         """Deletes one's own view. Returns False if there is none of that id."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return bool(connection.execute(_DROP, {"id": view, "owner": owner}).rowcount)

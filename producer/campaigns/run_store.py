@@ -69,13 +69,13 @@ class CampaignRuns(LedgerPart):
 
     def get(self, run_id: str) -> CampaignRun | None:
         """Returns a run; None for an unknown id."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             found = connection.execute(_BY_ID, {"id": run_id}).one_or_none()
         return run_of(found) if found is not None else None
 
     def of(self, campaign_id: str, limit: int = 50) -> list[CampaignRun]:
         """Returns the newest runs of a campaign."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             found = connection.execute(_RUNS_OF, {"campaign": campaign_id, "limit": limit})
             return [run_of(row) for row in found]
 
@@ -128,12 +128,12 @@ class CampaignRuns(LedgerPart):
     def judge_anew(self, run: CampaignRun) -> None:
         """Has the rows so far judged no more."""
         written = msgspec.json.encode(RunBaseline(run.done, run.bad)).decode()
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             connection.execute(_BASELINE, {"id": run.id, "baseline": written})
 
     def bad_rows(self, run_id: str, after: int = -1, limit: int = _PAGE) -> list[BadRow]:
         """Returns a page of the kept bad rows, by line."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             asked = {"run": run_id, "after": after, "limit": limit}
             return [BadRow(*row) for row in connection.execute(_BAD_PAGE, asked)]
 

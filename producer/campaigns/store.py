@@ -65,25 +65,25 @@ class CampaignStore(LedgerPart):
 
     def get(self, campaign_id: str) -> Campaign | None:
         """Returns a campaign; None for an unknown id."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             found = connection.execute(_BY_ID, {"id": campaign_id}).one_or_none()
         return campaign_of(found) if found is not None else None
 
     def open(self) -> list[Campaign]:
         """Returns the campaigns that wait for their time or are running, the oldest first."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return [campaign_of(row) for row in connection.execute(_OPEN, {"limit": MOST_OPEN})]
 
     def paused_by(self, name: str) -> list[str]:
         """Returns the ids of paused campaigns whose note is of that name, the oldest first."""
         asked = {"by": name, "limit": MOST_OPEN}
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return list(connection.execute(_PAUSED_BY, asked).scalars())
 
     def newest(self, limit: int, before: tuple[int, str] = (_LATEST, "")) -> list[Campaign]:
         """Returns campaigns, the newest first; `before` is (created_at, id) of the last one of a page."""
         asked = {"limit": limit, "before": before[0], "before_id": before[1]}
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return [campaign_of(row) for row in connection.execute(_NEWEST, asked)]
 
     def advance(

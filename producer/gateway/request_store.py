@@ -123,22 +123,22 @@ class RequestStore(LedgerPart):
     ) -> bool:
         """Records the answer. Returns False if another request took over."""
         values = {"status": status, "answer": answer, "message": message_id}
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             return bool(connection.execute(_FINISH, _of(claimed) | values).rowcount)
 
     def release(self, claimed: ClaimedRequest) -> None:
         """Lets the next repeat try again, with the same ids."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             connection.execute(_RELEASE, _of(claimed))
 
     def forget(self, claimed: ClaimedRequest) -> None:
         """Forgets a request of which nothing was published."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             connection.execute(_FORGET, _of(claimed))
 
     def sent_by(self, key: str, message_id: str) -> bool:
         """Returns whether a request of this API key made this notification."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             found = connection.execute(_OWNED, {"message": message_id, "key": key}).first()
         return found is not None
 

@@ -102,7 +102,7 @@ class WorkerNumbers(LedgerPart):
 
     def give_back(self, taken: TakenNumber) -> None:
         """Ends the lease; its mark stays."""
-        with self._begin() as (connection, _now):
+        with self._transaction() as connection:
             connection.execute(_RETURN, {"number": taken.number, "token": taken.token})
 
     def forget_connections(self) -> None:

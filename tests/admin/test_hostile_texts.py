@@ -29,6 +29,8 @@ _UNSTABLE = re.compile(
 )
 _WRITTEN = ("live", "figures")
 """Names that are written as markup: parts that a template of ours made."""
+_WRITERS = {"web/badges.py", "web/moments.py"}
+"""Modules that write markup themselves: test_badges_and_moments.py gives them strange values."""
 _MAKERS = ("board_text(", "figures_text(", "view.written(", '""', "live,")
 """Beginnings of the values that modules give them."""
 
@@ -148,6 +150,7 @@ def test_nothing_but_our_own_parts_is_written_as_markup() -> None:
     given = re.compile(rf"\b(?:{'|'.join(_WRITTEN)}) ?= ?(.+)")
     for module in sorted(HOME.rglob("*.py")):
         source = module.read_text()
-        assert not re.search(r"\bMarkup\(|autoescape=False", source), module
+        assert "autoescape=False" not in source, module
+        assert str(module.relative_to(HOME)) in _WRITERS or "Markup(" not in source, module
         for value in given.findall(source):
             assert value.startswith(_MAKERS), f"{module}: {value}"

@@ -16,8 +16,8 @@ from admin.pages.deliveries.search_line import allowed, parsed, problem_of
 from admin.parts import ConsoleParts
 from admin.web.forms import WrongForm
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
+from admin.web.moments import iso
 from admin.web.sealing import SealBroken, unsealed
-from admin.web.view import iso
 from idempotency.search.language import DeliveryTerms, QueryError
 from idempotency.search.store import MOST as PAGE
 from idempotency.search.store import SearchRow

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from admin.pages.overview.figures import Figures
-from admin.web.view import duration, utc
+from admin.web.moments import utc
+from admin.web.view import duration
 
 _S = 1_000
 _DIGITS = 3

@@ -13,7 +13,7 @@ from admin.live.spec import BoardSpec
 from admin.pages.overview.figures import Figures, SharedFigures
 from admin.parts import ConsoleParts
 from admin.web.forms import WrongForm
-from admin.web.view import iso
+from admin.web.moments import iso
 from idempotency.sums.counter import MINUTE_MS
 from idempotency.sums.reading import LONGEST_MS, SumReader
 from idempotency.sums.rollup import DAY_MS, HOUR_MS

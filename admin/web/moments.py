@@ -1,0 +1,42 @@
+"""Moments in a page: UTC for people, ISO 8601 for programs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from markupsafe import Markup
+
+_NONE: Final = "–"
+_NO_MOMENT: Final = Markup(_NONE)
+_TAG: Final = '<time datetime="{0}" title="{0}" data-local>{1}</time>'
+
+
+def utc(at_ms: int | None) -> str:
+    """Returns `2026-09-23 14:03:11`; a dash for no time."""
+    return _utc(_written(at_ms)) if at_ms else _NONE
+
+
+def iso(at_ms: int | None) -> str:
+    """Returns ISO 8601 with milliseconds, in UTC; empty for no time."""
+    return _iso(_written(at_ms)) if at_ms else ""
+
+
+def moment(at_ms: int | None) -> Markup:
+    """Returns the element of a moment: UTC in the page, ISO in the title; console.js adds local time."""
+    if not at_ms:
+        return _NO_MOMENT
+    written = _written(at_ms)
+    return Markup(_TAG.format(_iso(written), _utc(written)))  # noqa: S704 - digits and marks alone
+
+
+def _written(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+
+
+def _utc(written: str) -> str:
+    return f"{written[:10]} {written[11:19]}"
+
+
+def _iso(written: str) -> str:
+    return f"{written[:23]}Z"

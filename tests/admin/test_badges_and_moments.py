@@ -1,0 +1,44 @@
+"""Badges and moments are written by functions; they escape as templates do."""
+
+from __future__ import annotations
+
+import pytest
+
+from admin.web.badges import _LEVELS, LEVEL_OF, badge
+from admin.web.moments import iso, moment, utc
+
+AT = 1_790_172_191_042
+
+
+@pytest.mark.parametrize(
+    ("state", "level"),
+    [
+        *[("SENT", "good"), ("RETRY", "info"), ("UNKNOWN", "warn"), ("LOST", "bad")],
+        *[("ended", "quiet"), ("no such state", "quiet")],
+    ],
+)
+def test_a_badge_has_the_word_and_the_level_of_its_state(state: str, level: str) -> None:
+    assert str(badge(state)) == f'<span class="badge {level}">{state}</span>'
+
+
+def test_no_state_has_two_levels() -> None:
+    assert set(LEVEL_OF.values()) == {"good", "info", "warn", "bad"}
+    assert len(LEVEL_OF) == sum(len(states.split()) for states in _LEVELS.values())
+
+
+def test_a_strange_state_is_escaped_and_its_marks_are_shown() -> None:
+    assert "<b>" not in badge("<b>\u202e")
+    assert "&lt;b&gt;⟨U+202E⟩" in badge("<b>\u202e")
+
+
+def test_a_moment_is_utc_for_people_and_iso_for_programs() -> None:
+    assert (utc(AT), iso(AT)) == ("2026-09-23 14:03:11", "2026-09-23T14:03:11.042Z")
+    assert str(moment(AT)) == (
+        '<time datetime="2026-09-23T14:03:11.042Z" title="2026-09-23T14:03:11.042Z" data-local>'
+        "2026-09-23 14:03:11</time>"
+    )
+
+
+@pytest.mark.parametrize("nothing", [None, 0])
+def test_no_time_is_a_dash(nothing: int | None) -> None:
+    assert (utc(nothing), iso(nothing), str(moment(nothing))) == ("–", "", "–")
