@@ -8,7 +8,7 @@ from typing import Final
 from markupsafe import Markup
 
 _NONE: Final = "–"
-_NO_MOMENT: Final = Markup(_NONE)
+_NO_MOMENT: Final = Markup("–")
 _TAG: Final = '<time datetime="{0}" title="{0}" data-local>{1}</time>'
 
 
