@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import IO, Any, Final, Protocol, Self
 
 import msgspec
 
@@ -23,10 +23,24 @@ class SimulatorError(RuntimeError):
     """The child did not start or refused a change; the text has its reason."""
 
 
+class ChildProcess(Protocol):
+    """The methods of `subprocess.Popen` that a Simulator needs."""
+
+    stdout: IO[bytes] | None
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
 class Simulator:
     """A running simulator; a context manager that stops it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], started: Started) -> None:
+    def __init__(self, process: ChildProcess, started: Started) -> None:
         self._process = process
         self.url = started.url
         """The provider's address; any path below it is an endpoint."""
@@ -104,18 +118,29 @@ class Simulator:
         self.stop()
 
 
-def spawn(folder: str | Path, options: SimulatorOptions | None = None, **changes: Any) -> Simulator:
-    """Starts a simulator and waits until it serves. Its ledger goes to `folder` unless `options` says.
-
-    `changes` are fields of SimulatorOptions. Raises SimulatorError if it cannot start."""
-    options = options or SimulatorOptions(ledger=str(Path(folder) / "provider.jsonl"))
-    options = msgspec.structs.replace(options, **{**changes, "json": True})
-    arguments = ["--options", msgspec.json.encode(options).decode()]
-    process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
+def start(arguments: Sequence[str]) -> ChildProcess:
+    """Starts `python -m simulator` with its standard output on a pipe."""
+    return subprocess.Popen(  # noqa: S603 (our own interpreter and module)
         [sys.executable, "-m", "simulator", *arguments],
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
+
+
+def spawn(
+    folder: str | Path,
+    options: SimulatorOptions | None = None,
+    *,
+    starter: Callable[[Sequence[str]], ChildProcess] = start,
+    **changes: Any,
+) -> Simulator:
+    """Starts a simulator and waits until it serves. Its ledger goes to `folder` unless `options` says.
+
+    `changes` are fields of SimulatorOptions; `starter` starts the process with its arguments. Raises
+    SimulatorError if it cannot start."""
+    options = options or SimulatorOptions(ledger=str(Path(folder) / "provider.jsonl"))
+    options = msgspec.structs.replace(options, **{**changes, "json": True})
+    process = starter(["--options", msgspec.json.encode(options).decode()])
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
