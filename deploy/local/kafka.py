@@ -18,6 +18,8 @@ from deploy.local.system import Say
 POM = Path(__file__).with_name("pom.xml")
 FETCH_S = 600
 MAX_HEAP = "384m"
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+"""Java's first compiler alone; the second pays for itself after minutes."""
 
 
 class Broker(LocalServer):
@@ -26,9 +28,11 @@ class Broker(LocalServer):
     programs = ("java",)
     ready_s = 90.0
 
-    def __init__(self, layout: Layout, number: int) -> None:
+    def __init__(self, layout: Layout, number: int, *, brief: bool = False) -> None:
+        """A `brief` one lives for a test or two: to optimise its code costs more than it brings."""
         super().__init__(layout, f"kafka-{number}", layout.kafka_port(number))
         self.number = number
+        self._brief = brief
         self.ready_s = self.ready_s * layout.brokers  # those that start together share the cores
 
     @property
@@ -59,7 +63,7 @@ class Broker(LocalServer):
     def _format(self) -> None:
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id(self.layout)]
         done = subprocess.run(
-            [*self._java("64m"), *tool, "-c", str(self._config)],
+            [*self._java("64m", brief=True), *tool, "-c", str(self._config)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -69,13 +73,14 @@ class Broker(LocalServer):
             raise StackError(f"Kafka could not format {self.folder}: {done.stderr.strip()}")
 
     def command(self) -> list[str]:
-        return [*self._java(MAX_HEAP), "kafka.Kafka", str(self._config)]
+        return [*self._java(MAX_HEAP, brief=self._brief), "kafka.Kafka", str(self._config)]
 
-    def _java(self, heap: str) -> list[str]:
+    def _java(self, heap: str, *, brief: bool) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={self._logging}"
         # The serial collector: less memory, and a small heap makes its pauses short.
         heap_options = ["-Xms64m", f"-Xmx{heap}", "-XX:+UseSerialGC"]
-        return ["java", *heap_options, logging, "-cp", f"{jar_folder()}/*"]
+        compiler = [FIRST_COMPILER] if brief else []
+        return ["java", *heap_options, *compiler, logging, "-cp", f"{jar_folder()}/*"]
 
     def ready(self) -> bool:
         return self.number in probe.kafka_brokers(self.port)

@@ -46,11 +46,17 @@ class Stack:
     """Starts, stops and breaks the servers of one layout; what runs is known from the pid files."""
 
     def __init__(
-        self, layout: Layout, say: Say = lambda _line: None, *, with_simulator: bool = False
+        self,
+        layout: Layout,
+        say: Say = lambda _line: None,
+        *,
+        with_simulator: bool = False,
+        brief: bool = False,
     ) -> None:
+        """A `brief` stack lives for a test or two."""
         self.layout = layout
         self._say = say
-        brokers = [Broker(layout, n) for n in layout.broker_ids]
+        brokers = [Broker(layout, n, brief=brief) for n in layout.broker_ids]
         played = [SimulatorServer(layout)] if with_simulator else []
         self._servers: dict[str, LocalServer] = {
             server.name: server for server in (*brokers, Postgres(layout), Redis(layout), *played)
@@ -303,7 +309,7 @@ _PRIVATE_BASES = range(20_000, 31_000, 1_000)
 def private_stack(folder: Path, brokers: int = 1, only: Collection[str] = ()) -> Iterator[Stack]:
     """A stack of one's own on free ports, to break at will; nothing of it is left at the end."""
     with reserved_base(brokers) as base:
-        stack = Stack(Layout(folder / "stack", base, brokers))
+        stack = Stack(Layout(folder / "stack", base, brokers), brief=True)
         try:
             failed = stack.up(only)
             if failed:
