@@ -65,6 +65,11 @@ _FUNCTIONS: Final = """
 SELECT oid::regprocedure::text, pg_get_functiondef(oid) FROM pg_proc
 WHERE pronamespace = 'public'::regnamespace AND prokind IN ('f', 'p')
 """
+_TRACE_DAYS: Final = r"""
+SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+WHERE i.inhparent = 'trace_events'::regclass AND c.relname ~ '^trace_events_\d{8}$'
+"""
+"""Partitions that every process makes with its first trace events; a template has none of them."""
 _LEAVING_S: Final = 0.5
 """Longest time in which the server ends the process of a closed connection."""
 
@@ -97,6 +102,8 @@ def emptied(connection: psycopg.Connection, ledger: Ledger) -> bool:
         return False
     for _, statement in ledger.functions.items() - _functions(connection).items():
         connection.execute(statement.encode())
+    for day in _names(connection, _TRACE_DAYS):
+        connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(day)))
     if _one(connection, _SCHEMA) != ledger.schema:
         return False
     written = set(_names(connection, _WRITTEN))

@@ -9,11 +9,16 @@ from typing import Any
 import psycopg
 import pytest
 
+from backends.settings import DatabaseSettings, Settings
 from tests.harness.databases import connected, drop_kept, fresh_ledger
 from tests.services import Services
+from tracing.drops import Drops
+from tracing.events import Stage, TraceEvent
+from tracing.sinks.database import open_database_sink
 
 PAUSE = "INSERT INTO lane_pauses (lane, author, reason, paused_at) VALUES ('a', '', '', 1) RETURNING number"
 
+DAYS = r"SELECT count(*) FROM pg_class WHERE relname ~ '^trace_events_\d+$'"
 CLOCK = "CREATE OR REPLACE FUNCTION hongyan_now() RETURNS bigint LANGUAGE sql AS 'SELECT 5::bigint'"
 
 
@@ -57,6 +62,20 @@ def test_rows_numbers_and_the_clock_of_the_test_before_are_gone(server: str) -> 
         assert one(second, "SELECT rolled_at FROM sum_marks") == 0
         assert one(second, "SELECT count(*) FROM id_workers") == 1024
         assert one(second, "SELECT hongyan_now()") > 10**12
+
+
+def test_partitions_of_trace_events_are_gone_and_the_ledger_is_used_again(server: str) -> None:
+    with fresh_ledger(server) as url, connected(url) as first:
+        settings = Settings(database=DatabaseSettings(url=url))
+        sink = open_database_sink(settings, Drops())
+        sink.write([TraceEvent(message_id="m1", stage=Stage.CLAIMED, at=1_700_000_000_000)])
+        sink.close(1.0)
+        name = first.info.dbname
+        assert one(first, "SELECT count(*) FROM trace_events") == 1
+        assert one(first, DAYS) > 0
+    with ledger(server) as second:
+        assert second.info.dbname == name
+        assert one(second, DAYS) == one(second, "SELECT count(*) FROM trace_events") == 0
 
 
 @pytest.mark.parametrize(
