@@ -41,8 +41,9 @@ from policy.templates.page import TemplateSource
 from policy.templates.versions import TemplateVersions
 from sending.alerts.notifier import RULES
 from sending.runtime.heartbeat import ProcessHeartbeat
-from simulator import Simulator, spawn
+from simulator import Simulator
 from tests.admin.conftest import Browser, served_with
+from tests.harness.simulators import spawn
 from tests.hongyan_client.outbox.places import opened as opened_outbox_place
 from tests.idempotency.making import worker
 

@@ -13,9 +13,10 @@ from admin.audit.journal import AuditFilter
 from admin.parts import ConsoleParts
 from policy.templates.page import TemplateSource
 from policy.templates.versions import TemplateVersion, TemplateVersions
-from simulator import read_ledger, spawn
+from simulator import read_ledger
 from tests.admin.conftest import Browser
 from tests.admin.test_fleet import HOOK, with_accounts
+from tests.harness.simulators import spawn
 
 FIRST = """# Texts of the shop.
 [templates."order-paid"]

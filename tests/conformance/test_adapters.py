@@ -25,8 +25,9 @@ from channels.secret import Secret
 from channels.transports import TransportRouter
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
-from simulator import ECHOING, Faults, LedgerRecord, Simulator, spawn
+from simulator import ECHOING, Faults, LedgerRecord, Simulator
 from tests.conformance.samples import UNLIMITED, WITHOUT, Sample, sample, samples
+from tests.harness.simulators import spawn
 
 KINDS: dict[str, type[AnyOutcome]] = {"rejected": Rejected, "not_sent": NotSent, "unknown": Unknown}
 TIMEOUT_S = 5.0

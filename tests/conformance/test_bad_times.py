@@ -29,9 +29,10 @@ from channels.engine import MAX_QUESTIONS
 from channels.probe.probe import ExchangeRecorder
 from channels.transports import TransportRouter
 from message.outcomes import Accepted, NotSent, Rejected, Unknown
-from simulator import Simulator, spawn
+from simulator import Simulator
 from tests.conformance.samples import UNLIMITED
 from tests.conformance.test_adapters import SAMPLES, Peer
+from tests.harness.simulators import spawn
 
 HTTP = sorted(name for name, one in SAMPLES.items() if one.scheme == "http")
 EXAMPLES = 150

@@ -26,10 +26,11 @@ from channels.registry import load_accounts
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted
-from simulator import Faults, Lists, Simulator, spawn
+from simulator import Faults, Lists, Simulator
 from tests.channels.providers.sms_calls import KEY, delivery
 from tests.conformance.samples.aliyun_sms import ACCOUNT
 from tests.foreign.sdk_wire import Made, led, of_httpx
+from tests.harness.simulators import spawn
 
 NOW_S = 1_790_000_000.0
 SECRET = "a secret"

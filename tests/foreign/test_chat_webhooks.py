@@ -20,9 +20,10 @@ from slack_sdk.webhook import WebhookClient
 
 from channels.channel import Call
 from channels.registry import PROVIDERS
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from tests.channels.providers.chats import account_of, deliveries
 from tests.conformance.samples import UNLIMITED, sample
+from tests.harness.simulators import spawn
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # its own, about Python's audioop

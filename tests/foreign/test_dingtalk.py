@@ -21,10 +21,11 @@ from channels.channel import Account, Attempt, Call, LoginRefused, Resolution, S
 from channels.providers.dingtalk.app import DingTalkChannel
 from channels.providers.dingtalk.app_account import DingTalkTokens
 from message.outcomes import Accepted
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from tests.channels.providers.chats import account_of, deliveries
 from tests.conformance.samples.dingtalk import ACCOUNT
 from tests.foreign.sdk_wire import Made, led, of_httpx
+from tests.harness.simulators import spawn
 
 OURS = DingTalkChannel()
 MEMBERS = ["Ann", "bob"]

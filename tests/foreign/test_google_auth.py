@@ -29,10 +29,11 @@ from channels.providers.fcm.adapter import FcmChannel
 from channels.providers.fcm.token_source import FcmTokens
 from channels.registry import load_accounts
 from message.outcomes import Accepted
-from simulator import Simulator, spawn
+from simulator import Simulator
 from tests.channels.providers.chats import account_of, deliveries
 from tests.conformance.samples.fcm import ACCOUNT, PRIVATE_KEY
 from tests.foreign.sdk_wire import Made, led, of_httpx
+from tests.harness.simulators import spawn
 
 jwt: Any = google_jwt  # has no types
 transport: Any = google_requests

@@ -23,13 +23,14 @@ from channels.channel import Call
 from channels.providers.dingtalk.robot import DingTalkRobotChannel
 from channels.providers.feishu.robot import FeishuRobotChannel
 from channels.registry import PROVIDERS
-from simulator import Simulator, spawn
+from simulator import Simulator
 from simulator.protocols.feishu_robot import FeishuRobot
 from simulator.servers.http_request import Request
 from simulator.wire import ProtocolContext, ReceivedCall, Reply
 from tests.channels.providers.chats import account_of, deliveries
 from tests.conformance.samples import UNLIMITED
 from tests.foreign.sdk_wire import Made, led, of_httpx
+from tests.harness.simulators import spawn
 
 DINGTALK, FEISHU, WECOM = (
     "https://oapi.dingtalk.com",

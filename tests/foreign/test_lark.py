@@ -28,10 +28,11 @@ from channels.providers.feishu.app import FeishuChannel, FeishuTokens
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from tests.channels.providers.chats import KEY, account_of, deliveries
 from tests.conformance.samples import UNLIMITED, sample
 from tests.foreign.sdk_wire import Made, led, of_httpx
+from tests.harness.simulators import spawn
 
 FEISHU = "https://open.feishu.cn"
 OURS = FeishuChannel()

@@ -16,10 +16,11 @@ import pytest
 from channels.channel import Failure, Phase
 from channels.http2_client.transport import Http2Transport
 from channels.http_client.response import LeanResponse
-from simulator import Faults, spawn
+from simulator import Faults
 from simulator.servers.certificates import Authority
 from tests.conformance.senders import post
 from tests.foreign.nghttp2 import Nghttpd, run
+from tests.harness.simulators import spawn
 
 PATIENCE_S = 20.0
 

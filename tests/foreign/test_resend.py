@@ -17,11 +17,12 @@ from channels.channel import Account, Call
 from channels.providers.resend.adapter import ResendChannel
 from message.envelope import Template
 from message.outcomes import Accepted
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from tests.channels.providers.chats import KEY, account_of, deliveries
 from tests.conformance.samples import UNLIMITED
 from tests.conformance.samples.resend import ACCOUNT
 from tests.foreign.sdk_wire import Made, led, of_httpx
+from tests.harness.simulators import spawn
 
 OURS = ResendChannel()
 TO = "ann@example.com"

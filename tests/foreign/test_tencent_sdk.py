@@ -30,10 +30,11 @@ from channels.providers.tencent_sms.adapter import TencentSms
 from channels.registry import load_accounts
 from message.envelope import Template
 from message.outcomes import Accepted
-from simulator import Faults, Lists, Simulator, spawn
+from simulator import Faults, Lists, Simulator
 from tests.channels.providers.sms_calls import KEY, delivery
 from tests.conformance.samples.tencent_sms import ACCOUNT, PER_RECEIVER, notification
 from tests.foreign.sdk_wire import Made, led, of_httpx
+from tests.harness.simulators import spawn
 
 NOW_S = 1_790_000_000.0
 SECRET = "Gu5t9xGARNpq86cd98joQYCN3EXAMPLE"

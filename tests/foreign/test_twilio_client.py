@@ -17,10 +17,11 @@ from channels.channel import Account, Attempt, Call, Resolution
 from channels.providers.twilio.adapter import Twilio
 from message.envelope import Template
 from message.outcomes import Accepted
-from simulator import Faults, Lists, Simulator, spawn
+from simulator import Faults, Lists, Simulator
 from tests.channels.providers.sms_calls import AT_MS, account_of, delivery
 from tests.conformance.samples.twilio import ACCOUNT
 from tests.foreign.sdk_wire import Made, led, of_httpx
+from tests.harness.simulators import spawn
 
 TO, SENDER = "+14152000001", ACCOUNT["sender"]
 SERVICE = "MG" + "1" * 32

@@ -23,10 +23,11 @@ from channels.providers.wecom.app import WecomChannel
 from channels.registry import PROVIDERS
 from message.envelope import Template
 from message.outcomes import Accepted, Rejected
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from tests.channels.providers.chats import KEY, account_of, deliveries
 from tests.conformance.samples import sample
 from tests.foreign.sdk_wire import Made, led, of_httpx
+from tests.harness.simulators import spawn
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*method of `WeChatClient` is deprecated")
 WECHAT, WECOM = "https://api.weixin.qq.com", "https://qyapi.weixin.qq.com"

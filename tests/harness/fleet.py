@@ -21,13 +21,14 @@ from backends.kafka.topics import Wish, apply
 from backends.settings import KafkaSettings
 from message.envelope import Notification
 from message.vocabulary import lane_named
-from simulator import Faults, KeyReport, Lists, Simulator, spawn
+from simulator import Faults, KeyReport, Lists, Simulator
 from tests.harness.books import Books
 from tests.harness.ground import Ground
 from tests.harness.intruder import Intruder
 from tests.harness.notifications import LANE, webhook
 from tests.harness.oracle import LedgerVerdict, check, judge
 from tests.harness.secret_files import secrets_aside
+from tests.harness.simulators import spawn
 from tests.harness.waiting import DEADLINE_S, await_
 from tests.harness.wire import Committed, DeadLetter, Place, Sent, Wire
 from tests.harness.worker import RecoveryProcess, WorkerProcess

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,6 +16,7 @@ from typing import Any, ClassVar
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local.layout import REPOSITORY
+from tests.harness.fork_server import LAUNCH, Program, start
 from tests.harness.waiting import DEADLINE_S, await_
 
 _STOP_S = 20.0
@@ -41,7 +41,7 @@ class WorkerProcess:
     """A real `hongyan worker`. Its log goes to a file of its own, as JSON lines."""
 
     program: ClassVar[str] = "worker"
-    launcher: ClassVar[str] = "tests.harness.launch"
+    launcher: ClassVar[str] = LAUNCH
     """The module that runs the program."""
 
     def __init__(
@@ -57,21 +57,20 @@ class WorkerProcess:
         self.log = _unused(folder / f"{self.program}-{worker_id}.log")
         self.started_at = time.monotonic()
         self._health = ""
-        command = [sys.executable, "-m", self.launcher, "--program", self.program]
-        command += ["--lanes", ",".join(lanes)] if lanes else []
-        command += ["--fault", fault] if fault else []
+        arguments = ["--program", self.program]
+        arguments += ["--lanes", ",".join(lanes)] if lanes else []
+        arguments += ["--fault", fault] if fault else []
+        program = Program(
+            self.launcher,
+            arguments,
+            {**os.environ, **environment, self._id_variable: worker_id},
+            str(REPOSITORY),
+        )
         leash, self._leash = os.pipe()
         with self.log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [*command, "--leash", str(leash)],
-                cwd=REPOSITORY,
-                env={**os.environ, **environment, self._id_variable: worker_id},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=(leash,),
-                start_new_session=True,
-            )
+            files = output.fileno(), output.fileno()
+            # A fault comes before the program's modules, which may keep what it replaces.
+            self._process = start(program, *files, leash=leash, forked=not fault)
         os.close(leash)
         self.pid = self._process.pid
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from backends.settings import DatabaseSettings, Settings
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.states import State
-from simulator import Faults, spawn
+from simulator import Faults
 from tests.harness import LANE, Fleet, await_, notifications
 from tests.harness.notifications import webhook
+from tests.harness.simulators import spawn
 
 MakeFleet = Callable[..., Fleet]
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -33,8 +31,10 @@ from idempotency.resend_jobs.contract import JobState, ResendJob
 from message.delivery import Delivery
 from message.states import Event, State
 from recovery.recall.factory import open_recalling
-from simulator import Faults, Lists, Simulator, spawn
+from simulator import Faults, Lists, Simulator
+from tests.harness.fork_server import HONGYAN, Process, Program, start
 from tests.harness.notifications import webhook
+from tests.harness.simulators import spawn
 from tests.harness.waiting import await_
 from tests.recovery.ground import Ground
 
@@ -60,19 +60,14 @@ class ConsoleProcess:
         self._ground = ground
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     def start(self) -> None:
-        code = "from hongyan.cli import main; main()"
+        environment = {**os.environ, "HONGYAN_CONFIG": str(self._ground.folder / "hongyan.toml")}
+        arguments = ["console", "--listen", self.address]
+        program = Program(HONGYAN, arguments, environment, str(REPOSITORY))
         with (self._ground.folder / "console.log").open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", code, "console", "--listen", self.address],
-                cwd=REPOSITORY,
-                env={**os.environ, "HONGYAN_CONFIG": str(self._ground.folder / "hongyan.toml")},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+            self._process = start(program, output.fileno(), output.fileno())
         await_(self._answers, what=lambda: f"the console answers\n{self._ground.logs()}")
 
     def kill(self) -> None:
@@ -205,7 +200,7 @@ def test_a_bulk_resend_survives_the_kill_of_console_and_recovery(ground: Ground)
 def judge(
     ground: Ground,
     console: ConsoleProcess,
-    recovery: subprocess.Popen[bytes],
+    recovery: Process,
     eligible: list[Delivery],
     doubts: list[Delivery],
 ) -> None:

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from message.envelope import Template
-from simulator import Simulator, spawn
+from simulator import Simulator
 from tests.harness import Fleet, await_, notifications
+from tests.harness.simulators import spawn
 from tests.integration.test_persons_and_groups import table
 from tests.integration.test_policy_gates import traced
 

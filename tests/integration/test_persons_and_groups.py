@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from message.envelope import Notification
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from tests.conformance.samples import sample
 from tests.harness import Fleet, await_, notification
+from tests.harness.simulators import spawn
 
 MakeFleet = Callable[..., Fleet]
 CODES, NOTICES = "wecom.verification", "wecom.notice"

@@ -1,6 +1,7 @@
 """A business with transactional messages, and real processes of `hongyan lookback`."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from message.lookback import (
     encode,
     record_key,
 )
+from tests.harness.fork_server import HONGYAN, Process, Program, start
 from tests.harness.waiting import await_
 from tests.harness.wire import Wire
 
@@ -99,22 +101,18 @@ class Business(NamedTuple):
         found = open_lookback_desk(self.ledger, self.settings).find(biz_id)
         return found[0].state.value if found else ""
 
+    def _start(self, code: str, output: int) -> Process:
+        arguments = ["-c", str(self.folder / "hongyan.toml"), "lookback"]
+        if code == RUN:
+            return start(Program(HONGYAN, arguments, os.environ, str(Path.cwd())), 1, output)
+        return subprocess.Popen([sys.executable, "-c", code, *arguments], stderr=output)
+
     @contextmanager
-    def running(self, program: str = RUN) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    def running(self, program: str = RUN) -> Iterator[tuple[Process, str]]:
         """Yields the process and its health address."""
         log = self.folder / f"{uuid7().hex}.log"
         with log.open("w") as output:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    program,
-                    "-c",
-                    str(self.folder / "hongyan.toml"),
-                    "lookback",
-                ],
-                stderr=output,
-            )
+            process = self._start(program, output.fileno())
 
         def started() -> list[str]:
             return [line for line in log.read_text().splitlines() if "lookback_started" in line]

@@ -15,8 +15,9 @@ from message.states import Event
 from receipts.metrics import ReceiptMetrics
 from receipts.puller import Puller
 from receipts.sources import ReceiptSource
-from simulator import ECHOING, spawn
+from simulator import ECHOING
 from tests.conformance.samples import sample
+from tests.harness.simulators import spawn
 from tests.idempotency.making import NOON, World, claimed, settle
 
 NUMBERS = 150

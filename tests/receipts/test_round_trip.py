@@ -27,10 +27,11 @@ from receipts.parsers import PARSERS
 from receipts.process import _bound, _opened
 from receipts.push import SharedSecret
 from receipts.sources import load_sources
-from simulator import Simulator, spawn
+from simulator import Simulator
 from simulator.receipts.formats import FORMATS
 from simulator.receipts.plan import SENT, Plan, ReceiptOptions
 from tests.conformance.samples import UNLIMITED, Sample, sample
+from tests.harness.simulators import spawn
 from tests.idempotency.making import NOON, World, claimed, settle, wait_until
 
 SECRET = "simulator-secret"

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from simulator import Lists, Simulator, spawn
+from simulator import Lists, Simulator
+from tests.harness.simulators import spawn
 from tests.idempotency.making import World
 from tests.recovery.ground import Ground
 

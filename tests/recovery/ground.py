@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -38,6 +36,7 @@ from recovery.wiring import OpenedRecovery, open_recovery
 from simulator import Simulator
 from tests.harness.databases import upgraded
 from tests.harness.fleet import toml
+from tests.harness.fork_server import HONGYAN, Process, Program, start
 from tests.harness.notifications import webhook
 from tests.idempotency.making import wait_until, worker
 
@@ -70,7 +69,7 @@ class Ground:
         upgraded(self.settings)
         self.ledger: SqlLedger = open_ledger(self.settings)
         self.ledger.register(msgspec.structs.replace(worker(_OWNER), lease_ms=600_000))
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Process] = []
 
     # -- rows --
 
@@ -151,9 +150,7 @@ class Ground:
             yield opened
             opened.recovery.drain(5.0)
 
-    def process(
-        self, name: str, *, embedded: bool = True, orders: Path | None = None
-    ) -> subprocess.Popen[bytes]:
+    def process(self, name: str, *, embedded: bool = True, orders: Path | None = None) -> Process:
         """A real `hongyan recovery`, started; its log is JSON lines in a file of its own. `orders` is
         the file of `tests.chaos.points`."""
         config = self.folder / "hongyan.toml"
@@ -166,23 +163,19 @@ class Ground:
                 del table[key]
         secret = tables["alerts"].pop("secret")  # no secret stands in a file
         config.write_text(f"allow_literal_secrets = true\n{toml(tables)}")
+        environment = {
+            **os.environ,
+            "HONGYAN_CONFIG": str(config),
+            "HONGYAN_RECOVERY__ID": name,
+            "HONGYAN_ALERTS__SECRET": secret,
+            **({"CHAOS_ORDERS": str(orders)} if orders else {}),
+        }
         flags = ["--embedded"] if embedded else []
+        program = Program("tests.recovery.launch", flags, environment, str(REPOSITORY))
+        if embedded and orders is None:  # Celery and the orders' points come before our modules
+            program = Program(HONGYAN, ["recovery", *flags], environment, str(REPOSITORY))
         with (self.folder / f"{name}.log").open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.recovery.launch", *flags],
-                cwd=REPOSITORY,
-                env={
-                    **os.environ,
-                    "HONGYAN_CONFIG": str(config),
-                    "HONGYAN_RECOVERY__ID": name,
-                    "HONGYAN_ALERTS__SECRET": secret,
-                    **({"CHAOS_ORDERS": str(orders)} if orders else {}),
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            process = start(program, output.fileno(), output.fileno())
         self.processes.append(process)
         return process
 

@@ -12,8 +12,9 @@ from channels.http_client.transport import Transport
 from channels.judging.recall_outcomes import taken_back
 from channels.registry import PROVIDERS
 from message.outcomes import Accepted
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from tests.channels.providers.chats import TIMEOUT_S, Peer
+from tests.harness.simulators import spawn
 
 CAN = ("dingtalk", "feishu", "wecom")
 UNHEARD_OF = {"feishu": "om_1234567"}

@@ -17,7 +17,7 @@ from channels.providers.aliyun_sms.signature import signature
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
-from simulator import ECHOING, Faults, Lists, Simulator, spawn
+from simulator import ECHOING, Faults, Lists, Simulator
 from tests.channels.providers.sms_calls import (
     AT_MS,
     KEY,
@@ -31,6 +31,7 @@ from tests.channels.providers.sms_calls import (
     outcome,
 )
 from tests.conformance.samples.aliyun_sms import ACCOUNT, PATH
+from tests.harness.simulators import spawn
 
 CHANNEL = AliyunSms(clock=lambda: AT_MS / 1_000, nonce=lambda: "nonce-1")
 MAIN = account_of(ACCOUNT)

@@ -26,11 +26,12 @@ from channels.secret import Secret
 from channels.transports import TransportRouter
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from simulator.servers.certificates import Authority
 from tests.channels.providers.chats import KEY, TIMEOUT_S, Peer, account_of, deliveries
 from tests.conformance.samples.apns import ACCOUNT, PRIVATE_KEY
 from tests.conformance.samples.fcm import PRIVATE_KEY as RSA_KEY
+from tests.harness.simulators import spawn
 
 NOW = 1_700_000_000.5
 EXPIRES_AT = 1_700_000_300_500

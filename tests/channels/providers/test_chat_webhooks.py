@@ -15,9 +15,10 @@ from channels.probe.probe import ShownExchange
 from channels.probe.redaction import Masks
 from channels.registry import PROVIDERS, AccountError, load_accounts
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 from tests.conformance.samples import UNLIMITED
+from tests.harness.simulators import spawn
 
 HOOKS = {
     "slack": "services/T000/B000/an-address",

@@ -19,8 +19,9 @@ from channels.providers.dingtalk.errors import RECEIVER_CODES
 from channels.registry import AccountError
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from tests.channels.providers.chats import Peer, account_of, deliveries
+from tests.harness.simulators import spawn
 from tests.harness.waiting import await_
 
 CHANNEL = DingTalkChannel()

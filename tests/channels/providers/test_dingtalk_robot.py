@@ -15,11 +15,12 @@ from channels.judging.error_table import MINUTE
 from channels.providers.dingtalk.robot import DingTalkRobotChannel
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from simulator.protocols._windows import KeyedWindows
 from simulator.wire import ProtocolContext
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 from tests.conformance.samples import UNLIMITED
+from tests.harness.simulators import spawn
 
 NOW = 1_690_000_000.123
 CHANNEL = DingTalkRobotChannel(lambda: NOW)

@@ -20,9 +20,10 @@ from channels.registry import AccountError
 from channels.secret import Secret
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 from tests.conformance.samples.fcm import PRIVATE_KEY
+from tests.harness.simulators import spawn
 
 NOW = 1_700_000_000.5
 EXPIRES_AT = 1_700_000_300_500

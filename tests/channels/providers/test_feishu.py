@@ -14,8 +14,9 @@ from channels.judging.error_table import MINUTE
 from channels.providers.feishu.app import FeishuChannel, FeishuTokens
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
+from tests.harness.simulators import spawn
 
 CHANNEL = FeishuChannel()
 PERSON = "ou_84aad35d084aa403a838cf73ee18467"

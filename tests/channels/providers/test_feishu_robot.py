@@ -13,9 +13,10 @@ from channels.http_client.transport import Transport
 from channels.providers.feishu.robot import FeishuRobotChannel
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Unknown
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 from tests.conformance.samples import UNLIMITED
+from tests.harness.simulators import spawn
 
 NOW = 1_599_360_473.9
 CHANNEL = FeishuRobotChannel(lambda: NOW)

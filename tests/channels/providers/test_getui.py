@@ -12,8 +12,9 @@ from channels.channel import Call, Failure, LoginRefused, Phase, TokenRefused
 from channels.http_client.transport import Transport
 from channels.providers.getui.adapter import GetuiChannel, GetuiTokens
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from tests.channels.providers.chats import EXPIRES_AT, KEY, Peer, account_of, deliveries
+from tests.harness.simulators import spawn
 
 NOW = 1_589_774_613.426
 CHANNEL = GetuiChannel(lambda: NOW)

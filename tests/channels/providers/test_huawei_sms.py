@@ -17,8 +17,9 @@ from channels.providers.huawei_sms.adapter import HuaweiSms
 from channels.registry import AccountError
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
+from tests.harness.simulators import spawn
 
 NOW = 1_714_000_000.0
 CHANNEL = HuaweiSms(lambda: NOW)

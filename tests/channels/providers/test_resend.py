@@ -17,8 +17,9 @@ from channels.transports import TransportRouter
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from tests.conformance.samples import UNLIMITED
+from tests.harness.simulators import spawn
 
 CHANNEL: ResendChannel = CHANNELS[0]
 MINUTE = 60_000

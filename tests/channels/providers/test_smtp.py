@@ -27,8 +27,9 @@ from channels.transports import TransportRouter
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
-from simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator
 from simulator.servers.certificates import Authority
+from tests.harness.simulators import spawn
 
 CHANNEL: SmtpChannel = CHANNELS[0]
 ACCOUNT: dict[str, Any] = {

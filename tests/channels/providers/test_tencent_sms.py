@@ -17,7 +17,7 @@ from channels.providers.tencent_sms.signature import authorization
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
-from simulator import ECHOING, Faults, Lists, Simulator, spawn
+from simulator import ECHOING, Faults, Lists, Simulator
 from tests.channels.providers.sms_calls import (
     AT_MS,
     KEY,
@@ -31,6 +31,7 @@ from tests.channels.providers.sms_calls import (
     outcome,
 )
 from tests.conformance.samples.tencent_sms import ACCOUNT, PATH
+from tests.harness.simulators import spawn
 
 CHANNEL = TencentSms(clock=lambda: AT_MS / 1_000)
 MAIN = account_of(ACCOUNT)

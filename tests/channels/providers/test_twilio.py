@@ -19,7 +19,7 @@ from channels.registry import AccountError
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
-from simulator import ECHOING, Faults, Lists, Simulator, spawn
+from simulator import ECHOING, Faults, Lists, Simulator
 from tests.channels.providers.sms_calls import (
     AT_MS,
     KEY,
@@ -32,6 +32,7 @@ from tests.channels.providers.sms_calls import (
     outcome,
 )
 from tests.conformance.samples.twilio import ACCOUNT, PATH
+from tests.harness.simulators import spawn
 
 CHANNEL = Twilio()
 MAIN = account_of(ACCOUNT)

@@ -15,8 +15,9 @@ from channels.registry import AccountError
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
-from simulator import Faults, spawn
+from simulator import Faults
 from tests.channels.providers.wechat_calls import account, answer, call, deliveries
+from tests.harness.simulators import spawn
 
 CHANNEL = WechatMiniChannel()
 TEMPLATE = Template("T-1", {"thing1": "您好", "time2": {"value": "12:00", "color": "#173177"}})

@@ -15,7 +15,7 @@ from channels.providers.wechat.official import WechatOfficialChannel
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
-from simulator import Faults, spawn
+from simulator import Faults
 from tests.channels.providers.wechat_calls import (
     account,
     answer,
@@ -24,6 +24,7 @@ from tests.channels.providers.wechat_calls import (
     deliveries,
     kinds,
 )
+from tests.harness.simulators import spawn
 
 CHANNEL = WechatOfficialChannel()
 OPENID = "oABCD-1234567890_abcdefghijk"

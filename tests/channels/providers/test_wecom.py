@@ -17,7 +17,7 @@ from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from sending.lane_routes import Route
-from simulator import Faults, spawn
+from simulator import Faults
 from tests.channels.providers.wechat_calls import (
     account,
     answer,
@@ -26,6 +26,7 @@ from tests.channels.providers.wechat_calls import (
     deliveries,
     kinds,
 )
+from tests.harness.simulators import spawn
 
 CHANNEL = WecomChannel()
 TEXT: dict[str, Any] = {"text": "早上好"}

@@ -17,8 +17,8 @@ from channels.providers.wecom.app import WecomChannel
 from channels.providers.wecom.robot import WecomRobotChannel
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted
-from simulator import spawn
 from tests.conformance.samples import sample
+from tests.harness.simulators import spawn
 
 APP, ROBOT = WecomChannel(), WecomRobotChannel()
 PICTURE = b"\x89PNG picture"

@@ -13,8 +13,8 @@ from channels.providers.wecom.robot import WecomRobotChannel
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Unknown
-from simulator import spawn
 from tests.channels.providers.wechat_calls import account, answer, call, deliveries, kinds
+from tests.harness.simulators import spawn
 
 CHANNEL = WecomRobotChannel()
 

@@ -31,8 +31,9 @@ from channels.tokens.contract import LoginUnavailable, TokenUnavailable
 from channels.tokens.fetch import REFUSED_S
 from channels.tokens.seal import TokenCipher, digest_of
 from channels.tokens.shared import AHEAD_SHARE, FAILED_S, WAIT_S, SharedTokens, open_tokens
-from simulator import Faults, spawn
+from simulator import Faults
 from tests.channels.calls import account
+from tests.harness.simulators import spawn
 from tests.services import Services
 
 PROCESSES = 8

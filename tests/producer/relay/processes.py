@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,9 +15,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from sqlalchemy import Connection, text
 
+from tests.harness.fork_server import HONGYAN, Program, start
 from tests.hongyan_client.outbox.places import OutboxPlace
 
-PROGRAM = [sys.executable, "-c", "from hongyan.cli import main; main()", "relay"]
 WITHIN_S = 40.0
 GATE = 7_261
 """The advisory lock that holds up marks."""
@@ -40,9 +38,8 @@ class RelayProcess:
             "HONGYAN_LOG__FORMAT": "json",
         }
         with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                PROGRAM, env=environment, stdout=output, stderr=output, cwd=log.parent
-            )
+            program = Program(HONGYAN, ["relay"], environment, str(log.parent))
+            self.process = start(program, output.fileno(), output.fileno())
         until(lambda: "relay_started" in log.read_text() or self.process.poll() is not None)
         assert self.process.poll() is None, log.read_text()
 

@@ -27,8 +27,9 @@ from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.selector import AccountSelector
 from sending.lane_routes import Route
 from sending.settlement import after_call
-from simulator import Faults, Simulator, SimulatorOptions, spawn
+from simulator import Faults, Simulator, SimulatorOptions
 from tests.conformance.samples import sample
+from tests.harness.simulators import spawn
 from tests.idempotency.making import World, claimed, deliveries, worker
 from tests.recovery.retry.test_stage import Standing, Told
 
