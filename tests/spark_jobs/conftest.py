@@ -35,7 +35,20 @@ PROPERTIES = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": False,
     # Most code runs a few times: Java's second compiler takes more time than it gives back.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    # Without it Java keeps 48 MB of compiled code: it throws code away all the time to compile it again.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    " -XX:ReservedCodeCacheSize=240m",
+    # A task takes memory by the page, which Java fills with zeros first: by default 16 MB for a few rows.
+    "spark.buffer.pageSize": "1m",
+    # Else each column that a job names costs several calls into Java, and a look at Java's stack, for a
+    # place in the text of an error. No message of ours has it.
+    "spark.python.sql.dataFrameDebugging.enabled": False,
+    "spark.sql.dataFrameQueryContext.enabled": False,
+    # Nobody looks at the plans and stages of past queries; 1,000 of each fill the heap.
+    "spark.sql.ui.retainedExecutions": 5,
+    "spark.ui.retainedJobs": 5,
+    "spark.ui.retainedStages": 5,
+    "spark.ui.retainedTasks": 50,
 }
 LOG_CONFIG = """
 rootLogger.level = warn
