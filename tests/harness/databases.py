@@ -12,7 +12,7 @@ import hashlib
 import secrets
 import sqlite3
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -30,10 +30,12 @@ from idempotency import partitions
 from idempotency.sql_ledger import upgrade
 from tests.harness import ledgers
 
+Furnish = Callable[[str], None]
+"""Gets the URL of a new ledger, and puts in what all tests want to find there."""
 _LOCK = 0x7465737473
 """Advisory: who makes the template."""
-_KEPT: dict[tuple[str, str], list[ledgers.Ledger]] = {}
-"""Server and template → ledgers of this process that no test uses now."""
+_KEPT: dict[tuple[str, str, Furnish | None], list[ledgers.Ledger]] = {}
+"""Server, template and furnishing → ledgers of this process that no test uses now."""
 
 
 @contextmanager
@@ -44,12 +46,12 @@ def fresh_database(server_url: str) -> Iterator[str]:
 
 
 @contextmanager
-def fresh_ledger(server_url: str) -> Iterator[str]:
+def fresh_ledger(server_url: str, furnish: Furnish | None = None) -> Iterator[str]:
     """The URL of a new database with an upgraded ledger that has an identity of its own; dropped
-    afterwards."""
+    afterwards. One that is used again is as `furnish` left it."""
     template = _template(server_url)
-    kept = _KEPT.setdefault((server_url, template), [])
-    ledger = _of_kept(server_url, kept) or _copied(server_url, template)
+    kept = _KEPT.setdefault((server_url, template, furnish), [])
+    ledger = _of_kept(server_url, kept) or _copied(server_url, template, furnish)
     url = named(server_url, ledger.name)
     try:
         yield url
@@ -62,7 +64,7 @@ def fresh_ledger(server_url: str) -> Iterator[str]:
 
 def drop_kept() -> None:
     """Drops the ledgers that no later test of this process gets."""
-    for (server_url, _), kept in _KEPT.items():
+    for (server_url, *_), kept in _KEPT.items():
         for ledger in kept:
             _drop(server_url, ledger.name)
     _KEPT.clear()
@@ -137,10 +139,12 @@ def _drop(server_url: str, name: str) -> None:
         pass  # a test stopped the server: its data goes with its folder
 
 
-def _copied(server_url: str, template: str) -> ledgers.Ledger:
+def _copied(server_url: str, template: str, furnish: Furnish | None) -> ledgers.Ledger:
     name = f"t_{uuid.uuid4().hex[:16]}"
     with connected(server_url) as server:
         server.execute(_create(name, template))
+    if furnish is not None:
+        furnish(named(server_url, name))
     with connected(named(server_url, name)) as connection:
         found = ledgers.known(connection, name)
         _identify(connection)

@@ -3,7 +3,9 @@ from collections.abc import Iterator
 import pytest
 
 from idempotency.sql_ledger import SqlLedger
-from tests.idempotency.making import World
+from tests.harness.databases import fresh_ledger
+from tests.idempotency.making import World, stand_still
+from tests.services import Services
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -17,8 +19,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest) -> str:
-    name = "sqlite_database" if request.param == "sqlite" else "ledger_database"
+    if request.param == "sqlite":
+        name = "sqlite_database"
+    else:
+        name = "still_database" if "world" in request.fixturenames else "ledger_database"
     return str(request.getfixturevalue(name))
+
+
+@pytest.fixture
+def still_database(services: Services) -> Iterator[str]:
+    """The URL of a PostgreSQL database with a ledger whose clock a World moves."""
+    services.require("postgres")
+    with fresh_ledger(services.stack.database_url, stand_still) as url:
+        yield url
 
 
 @pytest.fixture
@@ -41,7 +54,7 @@ def ledger(world: World) -> SqlLedger:
 
 
 @pytest.fixture
-def postgres(ledger_database: str) -> Iterator[World]:
-    world = World(ledger_database)
+def postgres(still_database: str) -> Iterator[World]:
+    world = World(still_database)
     yield world
     world.close()

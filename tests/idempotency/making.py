@@ -18,10 +18,15 @@ from message.delivery import Delivery, Origin, deliveries_of
 from message.envelope import Notification, Template, encode
 from message.ids import new_id, new_token
 from message.states import Event, State
-from tests.harness.databases import upgraded
+from tests.harness.databases import connected, upgraded
 
 NOON = 20_800 * MS_PER_DAY + MS_PER_DAY // 2
 LEASE_MS = 1_000
+_CLOCK = """
+CREATE TABLE test_clock AS SELECT {now}::bigint AS ms;
+CREATE OR REPLACE FUNCTION hongyan_now() RETURNS BIGINT LANGUAGE sql STABLE
+ AS 'SELECT ms FROM test_clock'
+"""
 
 
 class World:
@@ -32,9 +37,14 @@ class World:
         self.now = NOON
         self.settings = Settings(database=DatabaseSettings(url=url, payload_key=payload_key))
         self._opened: list[SqlLedger] = []
-        upgraded(self.settings)
-        if self.is_postgres:
-            self._replace_clock()
+        self._real_clock = ""
+        """The statement that makes PostgreSQL's own; empty while it is in force."""
+        self._tables: set[str] = set()
+        """Tables that were there before the clock."""
+        if not self._has_clock():
+            upgraded(self.settings)
+            if self.is_postgres:
+                self._replace_clock()
 
     @property
     def is_postgres(self) -> bool:
@@ -73,15 +83,42 @@ class World:
         return dict(self.rows("SELECT delivery_key, state FROM hongyan_deliveries"))
 
     def close(self) -> None:
+        """Closes the ledgers. Takes the clock out again, and the partitions that were made for its days: a
+        later test may get the database."""
         for ledger in self._opened:
             ledger.close()
+        if self._real_clock:
+            with connected(self.url) as connection:
+                made = ", ".join(sorted(_tables(connection) - self._tables))
+                connection.execute(f"{self._real_clock}; DROP TABLE IF EXISTS {made}".encode())
+            self._real_clock = ""
+
+    def _has_clock(self) -> bool:
+        """Returns True for a ledger that `stand_still` has furnished."""
+        if not self.is_postgres:
+            return False
+        with connected(self.url) as connection:
+            return "test_clock" in _tables(connection)
 
     def _replace_clock(self) -> None:
-        self.run("CREATE TABLE test_clock AS SELECT %s::bigint AS ms", (self.now,))
-        self.run(
-            "CREATE OR REPLACE FUNCTION hongyan_now() RETURNS BIGINT LANGUAGE sql STABLE"
-            " AS 'SELECT ms FROM test_clock'"
-        )
+        with connected(self.url) as connection:
+            self._tables = _tables(connection)
+            real = connection.execute("SELECT pg_get_functiondef('hongyan_now'::regproc)")
+            (self._real_clock,) = real.fetchone() or ("",)
+            connection.execute(_CLOCK.format(now=self.now).encode())
+
+
+def stand_still(url: str) -> None:
+    """Furnishes a ledger on PostgreSQL with the clock of a World and the partitions of its days, which take
+    the server longer than many a test."""
+    World(url).open().close()
+
+
+def _tables(connection: psycopg.Connection) -> set[str]:
+    found = connection.execute(
+        "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace"
+    )
+    return {str(name) for (name,) in found}
 
 
 def deliveries(

@@ -11,6 +11,7 @@ import pytest
 
 from backends.settings import DatabaseSettings, Settings
 from tests.harness.databases import connected, drop_kept, fresh_ledger
+from tests.idempotency.making import NOON, World, stand_still
 from tests.services import Services
 from tracing.drops import Drops
 from tracing.events import Stage, TraceEvent
@@ -76,6 +77,38 @@ def test_partitions_of_trace_events_are_gone_and_the_ledger_is_used_again(server
     with ledger(server) as second:
         assert second.info.dbname == name
         assert one(second, DAYS) == one(second, "SELECT count(*) FROM trace_events") == 0
+
+
+def test_a_ledger_whose_clock_stood_still_is_used_again_with_the_servers_clock(server: str) -> None:
+    with fresh_ledger(server) as url:
+        world = World(url)
+        world.open()
+        world.advance(5)
+        assert world.rows("SELECT hongyan_now()") == [(NOON + 5,)]
+        world.close()
+    with ledger(server) as second:
+        assert url.endswith(second.info.dbname)
+        assert one(second, "SELECT to_regclass('test_clock')") is None
+        assert one(second, "SELECT hongyan_now()") != NOON + 5
+
+
+def test_a_furnished_ledger_stands_at_noon_again_and_is_no_one_elses(server: str) -> None:
+    with fresh_ledger(server, stand_still) as url:
+        world = World(url)
+        world.open()
+        world.advance(5)
+        world.rows_changed("INSERT INTO duties (name, holder, until) VALUES ('a', 'b', 1)")
+        world.close()
+    with ledger(server) as plain:
+        assert not url.endswith(plain.info.dbname)
+        assert one(plain, "SELECT to_regclass('test_clock')") is None
+    with fresh_ledger(server, stand_still) as again:
+        assert again == url
+        world = World(again)
+        world.open()
+        assert world.rows("SELECT hongyan_now()") == [(NOON,)]
+        assert world.rows("SELECT count(*) FROM duties") == [(0,)]
+        world.close()
 
 
 @pytest.mark.parametrize(

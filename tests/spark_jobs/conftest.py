@@ -1,8 +1,9 @@
 """One Spark session for all tests that ask for it, in one process: its start takes seconds of both cores.
 
 spark        the session: local[2], Delta Lake, UTC
-warehouse    an empty warehouse of this test's own
-job_config   a JobConfig for it, without Kafka and ledger
+warehouse    a warehouse of this test's own, still without tables
+made_warehouse  one with all tables, empty: a copy, as `copy_of` makes them
+job_config   a JobConfig for either, without Kafka and ledger
 driver_output   the driver's log and Spark's event log, so far
 
 tests/scheduling.py has all of them run in one process.
@@ -11,6 +12,7 @@ tests/scheduling.py has all of them run in one process.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +37,20 @@ PROPERTIES = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": False,
     # Most code runs a few times: Java's second compiler takes more time than it gives back.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    # Without it Java keeps 48 MB of compiled code: it throws code away all the time to compile it again.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    " -XX:ReservedCodeCacheSize=240m",
+    # A task takes memory by the page, which Java fills with zeros first: by default 16 MB for a few rows.
+    "spark.buffer.pageSize": "1m",
+    # Else each column that a job names costs several calls into Java, and a look at Java's stack, for a
+    # place in the text of an error. No message of ours has it.
+    "spark.python.sql.dataFrameDebugging.enabled": False,
+    "spark.sql.dataFrameQueryContext.enabled": False,
+    # Nobody looks at the plans and stages of past queries; 1,000 of each fill the heap.
+    "spark.sql.ui.retainedExecutions": 5,
+    "spark.ui.retainedJobs": 5,
+    "spark.ui.retainedStages": 5,
+    "spark.ui.retainedTasks": 50,
 }
 LOG_CONFIG = """
 rootLogger.level = warn
@@ -121,6 +136,30 @@ def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
     from spark_jobs.warehouse import Warehouse
 
     return Warehouse(spark, str(tmp_path / "warehouse"))
+
+
+def copy_of(warehouse: Warehouse, root: Path) -> Warehouse:
+    """Copies a warehouse's files to another root. Delta's logs name files relative to their table, so the
+    copy is a warehouse of its own (`test_copies.py`). To make the tables takes Spark seconds."""
+    from spark_jobs.warehouse import Warehouse
+
+    shutil.copytree(warehouse.root, root)
+    return Warehouse(warehouse.spark, str(root))
+
+
+@pytest.fixture(scope="session")
+def empty_tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """A warehouse with all tables, empty; never written to."""
+    from spark_jobs.warehouse import Warehouse
+
+    made = Warehouse(spark, str(tmp_path_factory.mktemp("empty") / "warehouse"))
+    made.make_all()
+    return made
+
+
+@pytest.fixture
+def made_warehouse(empty_tables: Warehouse, tmp_path: Path) -> Warehouse:
+    return copy_of(empty_tables, tmp_path / "warehouse")
 
 
 @pytest.fixture

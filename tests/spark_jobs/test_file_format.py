@@ -31,9 +31,10 @@ def columns_of(spark: SparkSession, file: Path) -> dict[str, Any]:
         reader.close()
 
 
-@pytest.fixture
-def written(spark: SparkSession, warehouse: Warehouse) -> Path:
-    """The table's folder, with equal rows: a dictionary pays for each of their columns."""
+@pytest.fixture(scope="module")
+def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The table's folder, only read, with equal rows: a dictionary pays for each of their columns."""
+    warehouse = Warehouse(spark, str(tmp_path_factory.mktemp("format")))
     one = event("settled", NOON, state="SENT", origin="t/0/1")
     row = {
         "day": DAY, "delivery_key": "k" * 32, "message_id": "m" * 32, "lane": "sms.notice",

@@ -250,13 +250,22 @@ def test_rows_are_counted_in_the_run_of_their_offset(spark: SparkSession, books:
     assert [one.run for one in found] == runs
 
 
-def test_an_audit_compares_all_of_them_and_flags_what_is_missing(
-    spark: SparkSession, books: SqlLedger, warehouse: Warehouse
-) -> None:
+@pytest.fixture(scope="module")
+def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """Five records and the deliveries of four. An audit only reads it."""
+    from spark_jobs.warehouse import Warehouse
+
+    warehouse = Warehouse(spark, str(tmp_path_factory.mktemp("audited")))
     rows = [record(n, f"k{n}") for n in range(1, 6)]
     warehouse.append("records", frame(spark, RECORDS, *rows), "test", 1)
     deliveries = [rebuilt(f"k{n}", "settled", state="SENT") for n in (1, 2, 3, 4)]
     warehouse.append("deliveries", frame(spark, DELIVERIES, *deliveries), "test", 1)
+    return warehouse
+
+
+def test_an_audit_compares_all_of_them_and_flags_what_is_missing(
+    spark: SparkSession, books: SqlLedger, audited: Warehouse
+) -> None:
     for offset in (1, 2, 4):
         enter(books, offset)
     with books.database.begin() as connection:
@@ -270,7 +279,7 @@ def test_an_audit_compares_all_of_them_and_flags_what_is_missing(
         )
     lanes = AuditedLanes({LANE: HOUR_MS})
     where = positions(5)
-    found = run(spark, warehouse, config_of(books), where, [HOUR], lanes)
+    found = run(spark, audited, config_of(books), where, [HOUR], lanes)
     (row,) = found.rows
     assert (row.hour, row.lane, row.unexplained) == (HOUR, LANE, 1)
     told = row.counts

@@ -35,7 +35,6 @@ class Runs:
         self.number = 0
         self.keys_of: Any = None
         self.last: RebuildFigures | None = None
-        warehouse.make_all()
 
     def ingest(self, **tables: list[dict[str, Any]]) -> None:
         self.number += 1
@@ -56,8 +55,8 @@ class Runs:
 
 
 @pytest.fixture
-def runs(spark: SparkSession, warehouse: Warehouse, job_config: JobConfig) -> Runs:
-    return Runs(spark, warehouse, job_config)
+def runs(spark: SparkSession, made_warehouse: Warehouse, job_config: JobConfig) -> Runs:
+    return Runs(spark, made_warehouse, job_config)
 
 
 def test_increments_come_to_the_table_of_a_whole_rebuild(runs: Runs) -> None:
