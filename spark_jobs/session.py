@@ -32,6 +32,10 @@ _DEFAULTS: Final = {
     "spark.sql.catalogImplementation": "in-memory",
     # A rebuild alone generates 100 classes. Spark would keep 100, and compile all again in the next job.
     "spark.sql.codegen.cache.maxEntries": "1000",
+    # Else each column that a job names costs several calls into Java, and a look at Java's stack, for a
+    # place in the text of an error. No message of ours has it (decision 282).
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
     # A name like `wrong_receiver` is no secret, and none is in the configuration; this is a second fence.
     "spark.redaction.regex": "(?i)secret|password|passwd|token|credential|jaas|[.]key$|access[.]?key",
 }

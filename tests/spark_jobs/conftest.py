@@ -42,10 +42,6 @@ PROPERTIES = {
     " -XX:ReservedCodeCacheSize=240m",
     # A task takes memory by the page, which Java fills with zeros first: by default 16 MB for a few rows.
     "spark.buffer.pageSize": "1m",
-    # Else each column that a job names costs several calls into Java, and a look at Java's stack, for a
-    # place in the text of an error. No message of ours has it.
-    "spark.python.sql.dataFrameDebugging.enabled": False,
-    "spark.sql.dataFrameQueryContext.enabled": False,
     # Nobody looks at the plans and stages of past queries; 1,000 of each fill the heap.
     "spark.sql.ui.retainedExecutions": 5,
     "spark.ui.retainedJobs": 5,
