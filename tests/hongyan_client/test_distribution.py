@@ -20,19 +20,20 @@ from tests.hongyan_client.looking import contents
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
 TRACING = {"accepted_events", "drops", "events", "masks", "record_headers", "trace_records"}
-IMPORT_MS = 150
+MOST_MODULES = 240
+"""Modules that `import hongyan_client` loads; most are of the standard library."""
 PROGRAM = """
-import sys, time
-began = time.perf_counter()
+import sys
+before = set(sys.modules)
 import hongyan_client
 from hongyan_client import Client, compose
-took_ms = (time.perf_counter() - began) * 1000
+loaded = len(set(sys.modules) - before)
 assert not {"message", "tracing", "structlog", "sqlalchemy"} & set(sys.modules), sorted(sys.modules)
 assert "confluent_kafka" not in sys.modules
 with Client(sys.argv[1], topic_prefix="bare") as client:
     one = compose("sms.notice", ["+8613800000001"], content={"text": "hi"}, biz_id="o-1")
     assert client.send(one).result(30).topic == "bare.dispatch.sms.notice"
-print(took_ms)
+print(loaded)
 """
 
 
@@ -115,7 +116,7 @@ def test_it_sends_from_an_empty_environment(cluster: EmbeddedKafka, tmp_path: Pa
     run(str(UV), "venv", "--quiet", "--python", sys.executable, str(home))
     python = str(home / "bin" / "python")
     run(str(UV), "pip", "install", "--quiet", "--python", python, str(wheel))
-    took = [float(run(python, "-I", "-c", PROGRAM, cluster.bootstrap)) for _ in range(3)]
-    assert min(took) <= IMPORT_MS
-    found = contents(cluster.bootstrap, "bare.dispatch.sms.notice", 3)
+    loaded = int(run(python, "-I", "-c", PROGRAM, cluster.bootstrap))
+    assert loaded <= MOST_MODULES  # their time is measured by `hongyan bench client`
+    found = contents(cluster.bootstrap, "bare.dispatch.sms.notice", 1)
     assert {decode(record.value()).biz_id for record in found} == {"o-1"}
