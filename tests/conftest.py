@@ -89,6 +89,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def services(pytestconfig: pytest.Config) -> Services:
+    if _SERVICES not in pytestconfig.stash:  # the test asked by a name that its parameter gave
+        pytestconfig.stash[_SERVICES] = started()
     return pytestconfig.stash[_SERVICES]
 
 
