@@ -113,6 +113,13 @@ def create_now(run: Callable[[str], Any], since: str, *, is_postgres: bool) -> N
         run(f"CREATE INDEX {index.name} ON {index.table} {spelt}")
 
 
+def create_where_empty(run: Callable[[str], Any], since: str, *, is_postgres: bool) -> None:
+    """Makes them at once where nobody waits: on SQLite, and on PostgreSQL in a ledger without rows. `build`
+    makes the others, while claims go on."""
+    if not is_postgres or not run("SELECT EXISTS (SELECT 1 FROM deliveries)").scalar_one():
+        create_now(run, since, is_postgres=is_postgres)
+
+
 def missing(database: Database) -> list[str]:
     """Returns the names of indexes that are not whole yet. Raises SqlError."""
     if not database.is_postgres:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import op
 
-from backends.sql.online_indexes import create_now
+from backends.sql.online_indexes import create_where_empty
 
 revision = "0035"
 down_revision = "0034"
@@ -13,9 +13,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Names the index. `hongyan db upgrade` makes it afterwards, while claims go on; here it is made for a
-    ledger without rows, and on SQLite."""
+    """Names the index. `hongyan db upgrade` makes it afterwards where the ledger has rows."""
     is_postgres = op.get_context().dialect.name == "postgresql"
-    run = op.get_bind().exec_driver_sql
-    if not is_postgres or not run("SELECT EXISTS (SELECT 1 FROM deliveries)").scalar_one():
-        create_now(run, "0035", is_postgres=is_postgres)
+    create_where_empty(op.get_bind().exec_driver_sql, "0035", is_postgres=is_postgres)
