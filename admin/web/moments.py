@@ -7,8 +7,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-_NONE: Final = "–"
-_NO_MOMENT: Final = Markup("–")
+_NONE: Final = Markup("–")
 _TAG: Final = '<time datetime="{0}" title="{0}" data-local>{1}</time>'
 
 
@@ -25,7 +24,7 @@ def iso(at_ms: int | None) -> str:
 def moment(at_ms: int | None) -> Markup:
     """Returns the element of a moment: UTC in the page, ISO in the title; console.js adds local time."""
     if not at_ms:
-        return _NO_MOMENT
+        return _NONE
     written = _written(at_ms)
     return Markup(_TAG.format(_iso(written), _utc(written)))  # noqa: S704 - digits and marks alone
 
