@@ -103,7 +103,8 @@ CONSOLE_HELP = explained(
 CLIENT_HELP = explained(
     "Measure hongyan-client beside a bare confluent-kafka loop, in turns on the local stack; then its "
     "memory and order with a spool while an embedded broker stands still for a minute. Takes some three "
-    "minutes. Exits 1 below 0.8 of the bare loop, above 100 MiB, or if one is lost or out of order.",
+    "minutes. Exits 1 below 0.8 of the bare loop, above 100 MiB, if one is "
+    "lost or out of order, or if an import of the client takes more than 150 ms.",
     "hongyan bench client --json",
     "hongyan bench client --messages 20000 --rounds 1 --outage 5      a small one",
 )
