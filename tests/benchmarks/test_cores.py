@@ -39,7 +39,7 @@ class Kernel:
         self.of[thread] = set(cores)
 
     def of_living(self) -> list[set[int]]:
-        """Those of threads that still run: one of another test may end at any time."""
+        """Returns the cores of threads that still run: one of another test may end at any time."""
         return [cores for thread, cores in self.of.items() if Path(f"/proc/{thread}").exists()]
 
 

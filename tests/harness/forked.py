@@ -45,7 +45,7 @@ MODULES: Final = {
         "producer.relay.process",
     ),
 }
-"""What the programs of each server import on their way to service."""
+"""Modules that the programs of each server import before they serve."""
 
 
 def _launch() -> None:
