@@ -7,7 +7,7 @@ PROCESSES ?= 4
 # The system's Python may be too old; .venv/ has one that is not.
 STACK = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m deploy.local
 
-.PHONY: help venv demo test lint up down status bench chaos truth faults mutation screenshots house
+.PHONY: help venv demo test soak lint up down status bench chaos truth faults mutation screenshots house
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,12 +31,17 @@ test: export PYTHONDONTWRITEBYTECODE :=
 # The browser's tests are a run of their own, made after a failure, too: Playwright keeps an event loop in its process.
 # More processes than cores, since most tests wait most of the time; ARGS="-n 0 FILE" for one of them.
 # A fresh clone's tests are compiled by one process before: each of four would compile all of them (decision 279).
-test: .venv/.synced-spark ## run every test; starts the local stack and leaves it up
+test: .venv/.synced-spark ## run every test but the soak; starts the local stack and leaves it up
 	@$(STACK) up || [ -z "$$HONGYAN_REQUIRE_STACK" ]
 	@$(BIN)/python -m hongyan.spark.jars > /dev/null || [ -z "$$HONGYAN_REQUIRE_STACK" ]
 	@[ -n "$(ARGS)" ] || [ -d tests/admin/__pycache__ ] || $(BIN)/pytest --collect-only -qq -n 0 > /dev/null || :
 	@failed=0; $(BIN)/pytest -n $(PROCESSES) --dist loadgroup --durations 15 --ignore tests/browser $(ARGS) || failed=$$?; \
 	$(if $(ARGS),:,$(BIN)/pytest -n 0 tests/browser || failed=$$?); exit $$failed
+
+# Tests that take many seconds of a processor each: `@pytest.mark.soak` (decision 285).
+soak: ## run the long tests that `make test` leaves out
+	@$(MAKE) --no-print-directory test ARGS="--soak only $(ARGS)"
+	@$(BIN)/pytest -n 0 tests/browser --soak only
 
 lint: .venv/.synced-spark ## style, types and import rules
 	@$(BIN)/ruff check .

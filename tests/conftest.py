@@ -21,6 +21,7 @@ import structlog
 
 from deploy.local import stack as local
 from deploy.local.stack import Stack
+from tests import soak
 from tests.harness.databases import drop_kept, fresh_database, fresh_ledger, fresh_mariadb
 from tests.harness.ground import fresh_redis, fresh_topics
 from tests.services import Services, started
@@ -58,7 +59,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return GroupScheduling(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    soak.add_option(parser)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    soak.choose(config, items)
     for item in items:
         if "services" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.stack)

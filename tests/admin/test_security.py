@@ -223,6 +223,7 @@ def test_the_signatures_name_the_parameters(app: Litestar) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.soak(cases="sqlite")
 def test_no_parameter_reaches_the_database_as_sql(
     app: Litestar, parts: ConsoleParts, lin: Browser
 ) -> None:
@@ -254,6 +255,7 @@ def refuse_500(browser: Browser, path: str) -> None:
     assert answer.status_code < 500, f"{path[:200]}: {answer.status_code}"
 
 
+@pytest.mark.soak(cases="sqlite")
 def test_a_login_takes_no_sql(browser: Open, user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login_limits, "PER_ADDRESS", 1_000)
     user("lin", EVERYTHING)

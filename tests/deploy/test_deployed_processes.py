@@ -82,6 +82,7 @@ def deployed(request: pytest.FixtureRequest) -> tuple[list[Launch], list[Launch]
 
 
 @pytest.mark.timeout(300)  # fourteen processes of their own
+@pytest.mark.soak(cases="demo")
 def test_every_process_is_ready_with_exactly_its_configuration(
     deployed: tuple[list[Launch], list[Launch], list[Launch]], fleet: Deployment, database: str
 ) -> None:

@@ -169,6 +169,7 @@ def pairs(boxes: Sequence[dict[str, str]]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.soak(small="::test_text_html_and_an_image_are_read_back_by_both_parsers")
 def test_every_address_subject_and_filename_is_read_back_by_both_parsers() -> None:
     expected = [written(number) for number in range(MESSAGES)]
     found = read_back([one.raw for one in expected])

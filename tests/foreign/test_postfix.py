@@ -80,6 +80,7 @@ def copies(fleet: Fleet, postfix: Postfix) -> list[int]:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["notice", "verification"])
 @pytest.mark.parametrize("door", ["check", "greeting"])
+@pytest.mark.soak(cases="notice")
 def test_a_slow_mail_server_gets_one_copy_of_each_mail(
     stack: Stack, tmp_path: Path, postfix: Postfix, door: str, kind: str
 ) -> None:

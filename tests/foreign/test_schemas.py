@@ -212,6 +212,7 @@ def test_the_page_names_each_rule_beyond_the_schema() -> None:
     assert [rule for rule in UNSAID if rule not in listed] == []
 
 
+@pytest.mark.soak(small="::test_schema_and_decoder_agree_about_any_change")
 def test_patterns_mean_the_same_in_javascript() -> None:
     asked = {"schema": SCHEMA, "values": [case.envelope for case in CASES]}
     verdicts = node("validate.mjs", asked)

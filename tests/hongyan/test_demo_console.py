@@ -73,6 +73,7 @@ def signed_in(address: str, name: str, password: str) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.soak(small="::test_a_new_run_waits_for_no_console_that_still_serves_the_last_one")
 def test_the_demo_leaves_its_ledger_to_a_console_that_sends_again(
     program: Run, folder: Path
 ) -> None:

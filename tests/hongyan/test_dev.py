@@ -223,6 +223,7 @@ def running(*arguments: str, **more: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.soak(small="::test_with_the_stack_it_uses_real_servers")
 def test_it_serves_other_terminals_starts_a_killed_worker_again_and_leaves_nothing(
     folder: Path, program: Run
 ) -> None:

@@ -20,6 +20,7 @@ FROM_PARTS = {
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.soak(small="::test_every_pattern_is_a_constant_of_its_module")
 def test_no_pattern_takes_more_than_linear_time() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "tests.hongyan.pattern_growth"],

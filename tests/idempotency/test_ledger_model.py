@@ -333,6 +333,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.mark.soak(small="::test_postgresql_behaves_as_the_model")
 def test_sqlite_behaves_as_the_model(folder: Path) -> None:
     count = iter(range(10**6))
     run(lambda: Opened(f"sqlite:///{folder}/{next(count)}.db"), examples=150, steps=40)

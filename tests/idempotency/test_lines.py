@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import psycopg
+import pytest
 from sqlalchemy import text
 
 from idempotency.claims import postgres as statements
@@ -313,6 +314,7 @@ def test_a_long_line_goes_oldest_first(world: World) -> None:
     assert order == [item.key for item in line]
 
 
+@pytest.mark.soak(small="::test_what_a_look_reads_does_not_grow_with_the_rows_behind")
 def test_a_key_of_100_000_rows_drains_at_one_speed_and_in_flat_memory(postgres: World) -> None:
     """Each row that ended leaves a dead entry before the next head, until a vacuum takes them."""
     ledger = fill(postgres, 100_000)

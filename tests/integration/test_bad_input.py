@@ -199,6 +199,9 @@ def records() -> Iterator[tuple[str, Value]]:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.soak(
+    small="tests/integration/test_poison.py::test_poison_is_kept_whole_with_its_reason_and_holds_up_nobody"
+)
 def test_no_record_ends_the_worker_or_is_passed_over(fleet: MakeFleet) -> None:
     one = fleet(lanes=[HOOK, MAIL], partitions=2)
     url = one.provider.url

@@ -183,6 +183,9 @@ def accepted(ground: Ground) -> Counter[str]:
 
 
 @pytest.mark.timeout(int(LIMIT_S * 3))
+@pytest.mark.soak(
+    small="tests/recovery/resend_jobs/test_killed.py::test_killed_in_the_middle_of_a_job_each_eligible_delivery_goes_once"
+)
 def test_a_bulk_resend_survives_the_kill_of_console_and_recovery(ground: Ground) -> None:
     """Drives the pages; the ledger is only read, the provider's book judges."""
     eligible = parked(ground, MESSAGES - DOUBTED)

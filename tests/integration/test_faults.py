@@ -18,6 +18,9 @@ MESSAGES = 200
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.soak(
+    small="tests/conformance/test_bad_times.py::test_only_the_providers_own_whole_answer_is_an_acceptance"
+)
 def test_what_fails_at_the_provider_ends_as_both_ledgers_say(stack: Stack, tmp_path: Path) -> None:
     extent = Extent(messages=MESSAGES, seed=7, only=ADAPTERS, patience_ms=1_000)
     with faults_on(stack, extent, tmp_path, print, threads=4) as run:

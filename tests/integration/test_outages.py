@@ -48,6 +48,9 @@ def test_a_database_killed_between_claim_and_settle_costs_no_attempt_and_no_doub
     assert worker.readyz()[0] == 200
 
 
+@pytest.mark.soak(
+    small="::test_a_database_killed_between_claim_and_settle_costs_no_attempt_and_no_double"
+)
 def test_a_database_away_for_longer_than_the_lease_dooms_no_more_than_was_claimed(
     breakable: Stack, broken_fleet: MakeFleet
 ) -> None:
@@ -106,6 +109,9 @@ def test_a_database_away_at_the_start_is_waited_for(
     one.verify()
 
 
+@pytest.mark.soak(
+    small="::test_a_database_killed_between_claim_and_settle_costs_no_attempt_and_no_double"
+)
 def test_best_effort_goes_on_while_the_ledger_of_other_lanes_is_away(
     breakable: Stack, broken_fleet: MakeFleet
 ) -> None:
@@ -236,6 +242,9 @@ def test_a_commit_that_stays_unanswered_is_made_again_when_the_broker_is_back(
     assert one.verify().doubled == []
 
 
+@pytest.mark.soak(
+    small="::test_a_commit_that_stays_unanswered_is_made_again_when_the_broker_is_back"
+)
 def test_a_commit_blocked_at_shutdown_holds_it_no_longer_than_its_deadline(
     breakable: Stack, broken_fleet: MakeFleet
 ) -> None:
@@ -270,6 +279,7 @@ def three_brokers(stack: Stack, private_stack: Private, tmp_path: Path) -> Itera
 ThreeBrokers = tuple[Stack, Fleet]
 
 
+@pytest.mark.soak(small="::test_a_broker_killed_and_back_under_load_loses_and_doubles_nothing")
 def test_the_group_goes_on_when_its_coordinator_dies(three_brokers: ThreeBrokers) -> None:
     cluster, one = three_brokers
     one.slow(50)

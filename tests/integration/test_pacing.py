@@ -10,6 +10,7 @@ from deploy.local.stack import Stack
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["silent", "resend"])
+@pytest.mark.soak(cases="silent")
 def test_nothing_is_parked_where_the_provider_only_says_slower(
     stack: Stack, redis_url: str, place: int
 ) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from backends.sql.database import Database, database_url
 from deploy.local.stack import Stack
 from policy.loading import load
@@ -190,6 +192,9 @@ def test_what_waits_for_a_dead_account_goes_through_the_one_that_is_named_now(
     assert versions_of(one)[version.name] == 40 - waiting
 
 
+@pytest.mark.soak(
+    small="::test_a_version_that_a_worker_cannot_follow_changes_nothing_and_the_next_one_heals"
+)
 def test_a_database_that_goes_and_comes_does_not_end_the_watch(
     broken_fleet: MakeFleet, breakable: Stack
 ) -> None:

@@ -12,6 +12,7 @@ from deploy.local.stack import Stack
 Private = Callable[..., AbstractContextManager[Stack]]
 
 
+@pytest.mark.soak(small="::test_committed_rows_outlive_an_immediate_stop")
 def test_each_server_comes_back_after_it_was_killed(private_stack: Private) -> None:
     with private_stack() as stack:
         for name in stack.names:
@@ -41,6 +42,7 @@ def test_a_paused_server_keeps_its_connections_and_answers_nothing(private_stack
         assert probe.redis_answers(stack.layout.redis_port)
 
 
+@pytest.mark.soak(small="::test_committed_rows_outlive_an_immediate_stop")
 def test_nothing_of_a_private_stack_is_left(private_stack: Private) -> None:
     with private_stack() as stack:
         pids = [stack.pid(name) for name in stack.names]
@@ -50,6 +52,7 @@ def test_nothing_of_a_private_stack_is_left(private_stack: Private) -> None:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.soak(small="::test_committed_rows_outlive_an_immediate_stop")
 def test_three_brokers_go_on_without_one(private_stack: Private) -> None:
     with private_stack(brokers=3, only=["kafka-1", "kafka-2", "kafka-3"]) as stack:
         stack.kill("kafka-2")

@@ -32,6 +32,7 @@ def test_work_in_flight_at_a_revoke_ends_is_committed_and_not_repeated(
 
 
 @PROTOCOLS
+@pytest.mark.soak(cases="classic")
 def test_work_that_outlives_the_revoke_settles_and_commits_nothing(
     fleet: MakeFleet, protocol: str
 ) -> None:

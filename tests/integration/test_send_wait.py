@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from message.keys import delivery_key
 from tests.harness import Fleet
 
@@ -49,6 +51,7 @@ def one(*receivers: str) -> list[str]:
     return ["--lane", "webhook.notice", *to, "--content", CONTENT]
 
 
+@pytest.mark.soak(small="tests/hongyan/test_send_wait.py::test_every_delivery_arrived")
 def test_the_command_ends_with_the_deliveries_and_says_whether_they_arrived(
     fleet: MakeFleet,
 ) -> None:

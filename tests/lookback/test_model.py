@@ -5,6 +5,7 @@ The model knows the contract of docs/lookback.md alone: the first decision wins,
 
 from pathlib import Path
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -224,6 +225,9 @@ class Lookback(RuleBasedStateMachine):
         return int(token)
 
 
+@pytest.mark.soak(
+    small="tests/lookback/test_service_model.py::test_the_service_does_what_the_model_says"
+)
 def test_the_store_does_what_the_model_says(tmp_path: Path) -> None:
     world = World(f"sqlite:///{tmp_path / 'hongyan.db'}")
     _ = world.first

@@ -61,6 +61,7 @@ def test_a_private_text_is_found_in_another_case_and_without_its_plus_sign() -> 
     )
 
 
+@pytest.mark.soak(small="::test_an_answer_is_cut_at_2_kib_and_half_a_private_text_is_not_left")
 def test_a_long_text_is_bounded_and_costs_no_more_than_its_beginning() -> None:
     private = ["y" * 1_000_000] * 20
     short, long = "x" * MAX_SHOWN * 10, "x" * 50_000_000

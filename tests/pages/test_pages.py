@@ -60,6 +60,7 @@ def port_base(services: Services, clone: Path) -> Iterator[int]:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.soak(small="::test_both_readmes_have_the_same_commands")
 def test_readme_works_as_typed(clone: Path, port_base: int) -> None:
     _first, use_it = (s for s in steps_of(page(README)) if isinstance(s, Commands))
     environ = shell_environment(clone, HONGYAN_STACK_PORT_BASE=str(port_base))
@@ -89,6 +90,7 @@ def test_quick_start_works_as_typed(clone: Path) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.soak(small="::test_quick_start_works_as_typed")
 def test_tutorial_works_as_typed(clone: Path) -> None:
     printed = type_page(page("docs/tutorial.md"), clone, shell_environment(clone))
     assert "REJECTED (isv.MOBILE_NUMBER_ILLEGAL)" in printed

@@ -43,6 +43,7 @@ def test_celery_finds_what_is_due_and_sends_it_once(place: Ground) -> None:
     assert process.wait(20) == 0, place.log("r1")
 
 
+@pytest.mark.soak(small="::test_a_scheduler_without_the_duty_sends_nothing")
 def test_of_two_schedulers_one_sends_and_the_other_takes_over(place: Ground) -> None:
     first = place.process("r1", embedded=False)
     place.await_states()

@@ -50,6 +50,7 @@ def test_refused_again_and_again_it_is_parked_after_its_last_attempt(ground: Mak
     assert [r.attempt for r in one.provider.records()] == [2, 3]
 
 
+@pytest.mark.soak(cases="sqlite")
 def test_refusals_for_pace_spend_no_attempt_and_end_with_the_patience(ground: MakeGround) -> None:
     """Called more often than it has attempts, each call under a number and a name of its own."""
     retry = {"attempts": 2, "base_ms": 10, "cap_ms": 20, "patience": 0.08}
@@ -63,6 +64,7 @@ def test_refusals_for_pace_spend_no_attempt_and_end_with_the_patience(ground: Ma
     assert len(attempts) > 2
 
 
+@pytest.mark.soak(cases="sqlite")
 def test_what_was_refused_for_pace_is_sent_once_the_provider_takes_it(ground: MakeGround) -> None:
     one = ground(retry={"attempts": 2, "base_ms": 10, "cap_ms": 20})
     one.provider.control(rules=[Faults(limit=1, limit_s=1.0)])
@@ -123,6 +125,7 @@ def test_a_line_goes_in_order_behind_its_failed_head(ground: MakeGround) -> None
     assert order == [item.key for item in (head, *behind)]
 
 
+@pytest.mark.soak(cases="sqlite")
 def test_two_recoveries_at_once_send_each_once(ground: MakeGround) -> None:
     one = ground()
     items = one.waiting(150)
@@ -132,6 +135,7 @@ def test_two_recoveries_at_once_send_each_once(ground: MakeGround) -> None:
     assert one.accepted() == {item.key: 1 for item in items}
 
 
+@pytest.mark.soak(cases="sqlite")
 def test_killed_mid_resend_nothing_is_lost_and_nothing_doubled(ground: MakeGround) -> None:
     """The provider accepts and keeps its answer back; the recovery dies waiting for it."""
     one = ground(timeout_ms=5_000)

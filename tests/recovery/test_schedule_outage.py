@@ -96,6 +96,7 @@ def test_while_redis_is_away_recovery_goes_on_and_says_so_once(
 
 
 @on_postgres
+@pytest.mark.soak(small="::test_while_redis_is_away_recovery_goes_on_and_says_so_once")
 def test_a_recovery_that_starts_while_redis_is_away_works(
     ground: MakeGround, private_stack: PrivateStack
 ) -> None:
@@ -127,6 +128,8 @@ def test_the_names_and_types_of_celerys_keys_are_what_it_really_uses(
 
 @on_postgres
 @pytest.mark.parametrize("key", ["unacked", "unacked_index", QUEUE, f"_kombu.binding.{QUEUE}"])
+@pytest.mark.soak(cases="recovery")
+@pytest.mark.soak(cases="unacked_index")
 def test_a_key_of_a_wrong_type_is_named_and_moved_aside_at_the_start(
     place: Ground, broker: redis.Redis, key: str
 ) -> None:
@@ -145,6 +148,8 @@ def test_a_key_of_a_wrong_type_is_named_and_moved_aside_at_the_start(
 
 @on_postgres
 @pytest.mark.parametrize("key", ["unacked", "unacked_index", QUEUE])
+@pytest.mark.soak(cases="recovery")
+@pytest.mark.soak(cases="unacked_index")
 def test_a_key_that_turns_wrong_while_celery_runs_ends_nothing(
     place: Ground, broker: redis.Redis, key: str
 ) -> None:

@@ -58,6 +58,7 @@ def test_a_copy_has_every_table_and_is_not_made_again(made_warehouse: Warehouse)
     assert firsts(made_warehouse) == []
 
 
+@pytest.mark.soak(small="::test_a_copied_table_is_as_one_that_was_made_here")
 def test_a_copy_has_the_rows_and_goes_its_own_way(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:

@@ -108,6 +108,7 @@ def test_rows_come_back_whole_and_are_found_by_each_name(
         written.of_messages(["m1"])
 
 
+@pytest.mark.soak(small="::test_rows_come_back_whole_and_are_found_by_each_name")
 def test_deletion_vectors_and_mapped_columns_are_read(
     spark: SparkSession, written: RebuiltTraces, warehouse: Warehouse
 ) -> None:

@@ -611,6 +611,7 @@ class Fleet:
         return process.stdout.readline()
 
 
+@pytest.mark.soak(cases="sql")
 def test_a_stampede_of_eight_processes_is_one_request_for_a_token(
     store: Settings, tmp_path: Path
 ) -> None:
@@ -631,6 +632,8 @@ def test_a_stampede_of_eight_processes_is_one_request_for_a_token(
             fleet.stop()
 
 
+@pytest.mark.soak(cases="sqlite")
+@pytest.mark.soak(cases="redis")
 def test_a_refused_login_costs_a_fleet_of_eight_processes_one_request(
     store: Settings, tmp_path: Path
 ) -> None:

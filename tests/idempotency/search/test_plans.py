@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -30,7 +31,9 @@ from idempotency.search.statements import (
 from idempotency.search.store import SEARCH_SESSION, Search
 from idempotency.sql_ledger import SqlLedger
 from message.receiver_hash import no_hash
+from tests.harness.databases import fresh_ledger
 from tests.idempotency.making import NOON, World
+from tests.services import Services
 
 TODAY = NOON // MS_PER_DAY
 ROWS = 8_000
@@ -52,29 +55,35 @@ SELECT md5(n::text || '/' || d), d, n, d * 86400000::bigint + n * 10000, d * 864
 DAYS = 60
 
 
-@pytest.fixture
-def long(ledger_database: str) -> Iterator[SqlLedger]:
-    """Sixty days of few rows each."""
-    world = World(ledger_database)
-    ledger = world.open()
-    ensure_partitions(ledger.database, DAYS)
+@pytest.fixture(scope="module")
+def long(services: Services) -> Iterator[SqlLedger]:
+    """Sixty days of few rows each. No test writes to it."""
     few = _FILL.replace(f"series(1, {ROWS})", "series(1, 60)").replace(
         f"{TODAY + 6})", f"{TODAY + DAYS - 1})"
     )
-    world.run(few)
-    world.run("VACUUM ANALYZE deliveries")
-    yield ledger
-    world.close()
+    with filled(services, few, days=DAYS) as ledger:
+        yield ledger
 
 
-@pytest.fixture
-def full(ledger_database: str) -> Iterator[SqlLedger]:
-    world = World(ledger_database)
-    ledger = world.open()
-    world.run(_FILL)
-    world.run("VACUUM ANALYZE deliveries")
-    yield ledger
-    world.close()
+@pytest.fixture(scope="module")
+def full(services: Services) -> Iterator[SqlLedger]:
+    """A week of many rows. No test writes to it."""
+    with filled(services, _FILL) as ledger:
+        yield ledger
+
+
+@contextmanager
+def filled(services: Services, rows: str, days: int = 0) -> Iterator[SqlLedger]:
+    services.require("postgres")
+    with fresh_ledger(services.stack.database_url) as url:
+        world = World(url)
+        ledger = world.open()
+        if days:
+            ensure_partitions(ledger.database, days)
+        world.run(rows)
+        world.run("VACUUM ANALYZE deliveries")
+        yield ledger
+        world.close()
 
 
 def scans(ledger: SqlLedger, statement: str, values: dict[str, Any]) -> list[tuple[str, str]]:

@@ -73,6 +73,7 @@ def _reached(desk: CampaignDesk, campaign: str, mark: int) -> bool:
     return any(run.done >= mark for run in desk.runs.of(campaign))
 
 
+@pytest.mark.soak(cases="postgresql")
 def test_killed_again_and_again_each_row_is_in_the_topic_once(
     real_desk: CampaignDesk, process: Callable[[], subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:

@@ -7,11 +7,16 @@ import sys
 from array import array
 from pathlib import Path
 
+import pytest
+
 from deploy.local.layout import REPOSITORY
 
 PROCESSES, LIVES, BATCHES, SIZE = 8, 3, 10, 2_000
 
 
+@pytest.mark.soak(
+    small="tests/producer/ids/test_generator.py::test_a_restart_with_the_clock_set_back_begins_at_the_mark"
+)
 def test_eight_processes_with_clocks_set_back_issue_no_id_twice(
     ledger_database: str, tmp_path: Path
 ) -> None:

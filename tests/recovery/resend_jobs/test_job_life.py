@@ -5,6 +5,7 @@ from collections import Counter
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -177,6 +178,9 @@ class JobLife(RuleBasedStateMachine):
                 assert not self.field.keys(job, ItemFate.PENDING, ItemFate.APPLIED)
 
 
+@pytest.mark.soak(
+    small="tests/recovery/resend_jobs/test_job.py::test_pause_resume_and_cancel_are_obeyed"
+)
 def test_a_job_keeps_to_its_life_in_any_order() -> None:
     run_state_machine_as_test(
         JobLife,

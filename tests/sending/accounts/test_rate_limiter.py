@@ -421,6 +421,7 @@ def within(times: Sequence[float], begin: float, end: float) -> int:
     return sum(begin <= at < end for at in times)
 
 
+@pytest.mark.soak(small="::test_workers_get_the_same_and_together_the_rate")
 def test_processes_together_keep_to_the_rate_and_none_starves(redis_url: str) -> None:
     senders = Senders(redis_url)
     senders.run_until(senders.begun + 3.0)

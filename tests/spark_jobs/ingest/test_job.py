@@ -123,6 +123,9 @@ class MortalWarehouse(Warehouse):
         super().append(table, frame, app, version)
 
 
+@pytest.mark.soak(
+    small="tests/spark_jobs/test_warehouse.py::test_the_same_version_again_changes_nothing"
+)
 def test_killed_anywhere_and_run_again_gives_each_row_once(
     spark: SparkSession, topics: Topics, config: JobConfig
 ) -> None:

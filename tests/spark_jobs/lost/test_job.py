@@ -238,6 +238,7 @@ def ingested(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> W
     return warehouse
 
 
+@pytest.mark.soak(cases="sqlite")
 def test_every_cause_is_found_and_nothing_else(
     rows: LedgerRows, ingested: Warehouse, tmp_path: Path
 ) -> None:
@@ -287,6 +288,7 @@ def test_every_cause_is_found_and_nothing_else(
 
 
 @ON_POSTGRES
+@pytest.mark.soak(small="tests/recovery/lost/test_job.py::test_a_certain_loss_is_entered_and_due")
 def test_candidates_of_a_killed_run_are_no_findings(bench: Bench) -> None:
     write(bench.warehouse, "records", record(5), record(6))
     killed = bench.context(positions())
@@ -309,6 +311,9 @@ def test_offsets_committed_after_the_positions_were_read_prove_nothing(bench: Be
 
 
 @ON_POSTGRES
+@pytest.mark.soak(
+    small="tests/spark_jobs/lost/test_places_and_causes.py::test_an_event_after_the_claim_shows_the_row"
+)
 def test_a_trace_that_shows_all_settled_leaves_the_ledger_alone(bench: Bench) -> None:
     offsets = range(5, 20)
     write(bench.warehouse, "records", *(record(offset) for offset in offsets))
@@ -323,6 +328,9 @@ def test_a_trace_that_shows_all_settled_leaves_the_ledger_alone(bench: Bench) ->
 
 
 @ON_POSTGRES
+@pytest.mark.soak(
+    small="tests/spark_jobs/ingest/test_job.py::test_bodies_leave_once_the_ledger_has_their_deliveries"
+)
 def test_bodies_may_go_once_the_ledger_has_every_delivery(bench: Bench) -> None:
     from spark_jobs.lost.job import OWNED, run
     from spark_jobs.lost.scope import RunScope

@@ -56,6 +56,7 @@ def test_the_rows_of_the_keys_asked_for_are_found(
     one.release()
 
 
+@pytest.mark.soak(cases="postgresql")
 def test_very_many_keys_are_asked_about_by_ranges_of_the_newest_days(
     spark: SparkSession, rows: LedgerRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +99,9 @@ def test_archived_days_count(spark: SparkSession, postgres: LedgerRows) -> None:
     assert since == {KEYS[2]: "ARCHIVED"}, "a day before the records is not looked into"
 
 
+@pytest.mark.soak(
+    small="tests/spark_jobs/lost/test_day_filters.py::test_no_key_of_the_day_is_ever_absent"
+)
 def test_a_false_positive_of_a_days_filter_never_becomes_a_row(
     spark: SparkSession, postgres: LedgerRows, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -286,6 +286,7 @@ def all_parts(spark: SparkSession, lives: Lives) -> DataFrame:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.soak(cases="2")
 def test_parts_folded_in_pieces_in_any_order_and_again_give_the_same_rows(
     spark: SparkSession, seed: int
 ) -> None:

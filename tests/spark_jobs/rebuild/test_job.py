@@ -59,6 +59,7 @@ def runs(spark: SparkSession, made_warehouse: Warehouse, job_config: JobConfig) 
     return Runs(spark, made_warehouse, job_config)
 
 
+@pytest.mark.soak(small="::test_an_increment_reads_and_writes_only_the_days_that_it_touches")
 def test_increments_come_to_the_table_of_a_whole_rebuild(runs: Runs) -> None:
     lives = Lives(3, 120, days=4)
     every: dict[str, list[dict[str, Any]]] = {
@@ -128,6 +129,9 @@ def test_rewritten_records_are_not_read_again_and_a_new_table_is_read_whole(
     assert increment.new_rows(runs.warehouse, {}, now) is None
 
 
+@pytest.mark.soak(
+    small="tests/spark_jobs/ingest/test_receivers.py::test_native_expressions_equal_the_vocabulary"
+)
 def test_receivers_without_a_key_get_it_from_events_then_from_the_body(runs: Runs) -> None:
     opened = []
 
@@ -163,6 +167,9 @@ def test_receivers_without_a_key_get_it_from_events_then_from_the_body(runs: Run
     assert (late["appended_at"], late["missing"]) == (NOON, ["claimed:trace"])
 
 
+@pytest.mark.soak(
+    small="tests/spark_jobs/lost/test_places_and_causes.py::test_a_dead_letter_explains_its_record_and_no_other"
+)
 def test_a_dead_letter_that_comes_later_marks_its_records_deliveries(runs: Runs) -> None:
     runs.ingest(records=[record(1, NOON, ["k1", "k2"]), record(2, NOON, ["k3"])])
     runs.rebuild()
