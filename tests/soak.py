@@ -33,7 +33,8 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     named = [name for name in config.args if "::" in name]
     if choice == "with":
         return
-    kept, left = [], []
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
     for item in items:
         wanted = is_soak(item) == (choice == "only") or any(_names(one, item) for one in named)
         (kept if wanted else left).append(item)
