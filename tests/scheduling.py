@@ -6,7 +6,7 @@ so the groups are made here, from the tests' paths.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
@@ -22,3 +22,10 @@ class GroupScheduling(LoadGroupScheduling):  # type: ignore[misc]
         if nodeid.startswith(SPARK) and not nodeid.startswith(_OWN_SESSION):
             return SPARK
         return str(super()._split_scope(nodeid))
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Forgets a group once it has ended: xdist goes through all that it remembers after each test."""
+        super().mark_test_complete(node, item_index, duration)
+        group = self._split_scope(self.registered_collections[node][item_index])
+        if all(self.assigned_work[node].get(group, {"": False}).values()):
+            del self.assigned_work[node][group]
