@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,11 @@ def states(database: str, message_id: str) -> set[str]:
         return {row[0] for row in connection.execute(query, (message_id,))}
 
 
+def has_receipt(database: str, message_id: str) -> bool:
+    """Returns whether a receipt has ended a delivery of the notification."""
+    return bool(states(database, message_id) & {"DELIVERED", "UNDELIVERED"})
+
+
 @pytest.fixture(params=["compose", "demo"])
 def deployed(request: pytest.FixtureRequest) -> tuple[list[Launch], list[Launch], list[Launch]]:
     """Processes that wait for the migration, that run once, in order, and that serve."""
@@ -122,7 +128,7 @@ def test_every_process_is_ready_with_exactly_its_configuration(
     simulator = fleet.start(next(one for one in serving if one.name == "simulator"))
     for pod in waits:
         asked = _WAITS[pod.launch.name]
-        await_(lambda pod=pod, asked=asked: pod.has_written(asked), what="the reason in its log")
+        await_(partial(pod.has_written, asked), what="the reason in its log")
     for launch in once:
         fleet.run(launch)
     others = [fleet.start(launch) for launch in serving if launch.name != "simulator"]
@@ -138,8 +144,8 @@ def test_every_process_is_ready_with_exactly_its_configuration(
     committed(database, topic_prefix, "second")
     for message_id in ("first", "second"):
         await_(
-            lambda sent=message_id: states(database, sent) & {"DELIVERED", "UNDELIVERED"},
-            what=lambda sent=message_id: f"a receipt for the {sent} message\n{worker.tail()}",
+            partial(has_receipt, database, message_id),
+            what=lambda: f"a receipt for each message\n{worker.tail()}",
         )
     if worker.launch.healthcheck:
         assert worker.run_beside(worker.launch.healthcheck) == 0, worker.tail()
@@ -234,7 +240,7 @@ def test_production_reads_every_secret_that_it_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["compose", "demo", "production", "systemd"])
 def test_the_relay_alone_knows_the_business_database(way: str, tmp_path: Path) -> None:
-    ways = {
+    ways: dict[str, Callable[[], dict[str, Launch]]] = {
         "compose": of_compose,
         "demo": lambda: of_overlay("demo"),
         "production": lambda: of_overlay("production", production_secrets()),
