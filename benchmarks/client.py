@@ -38,6 +38,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from backends.kafka.embedded import EmbeddedKafka
 from benchmarks.ground import LANE, Servers, notification, topics
+from benchmarks.meter import resident_mib
 from hongyan_client import BufferFull, Client, ClientOptions
 from hongyan_client.publisher import producer_config
 from hongyan_client.spool.spool import Spool
@@ -59,7 +60,6 @@ began = time.perf_counter()
 from hongyan_client import Client, compose
 print((time.perf_counter() - began) * 1000)
 """
-_PAGE_KIB: Final = 4
 Say = Callable[[str], None]
 
 
@@ -205,7 +205,7 @@ def _outage(outage_s: float, rate: int) -> dict[str, Any]:
         try:
             sent = _paced(client, 0, int(rate), rate)  # a second of warming up
             client.flush(_PATIENCE_S)
-            idle = _resident_mib()
+            idle = resident_mib()
             peak = _Peak()
             with paused(broker):
                 sent = _paced(client, sent, int(rate * outage_s), rate)
@@ -293,7 +293,7 @@ class _Peak:
     """Watches the resident memory of this process."""
 
     def __init__(self) -> None:
-        self._most = _resident_mib()
+        self._most = resident_mib()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
         self._thread.start()
@@ -306,9 +306,4 @@ class _Peak:
 
     def _run(self) -> None:
         while not self._stop.wait(0.1):
-            self._most = max(self._most, _resident_mib())
-
-
-def _resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * _PAGE_KIB / 1024
+            self._most = max(self._most, resident_mib())

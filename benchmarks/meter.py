@@ -6,6 +6,7 @@ import resource
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -54,3 +55,9 @@ class LoopMeter:
         while (seen := self._count()) < wanted:
             time.sleep(_SAMPLE_S)
         return seen
+
+
+def resident_mib() -> float:
+    """Returns the resident memory of this process now, in MiB."""
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * resource.getpagesize() / _PAGE_KIB / _PAGE_KIB

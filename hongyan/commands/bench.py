@@ -108,6 +108,15 @@ CLIENT_HELP = explained(
     "hongyan bench client --json",
     "hongyan bench client --messages 20000 --rounds 1 --outage 5      a small one",
 )
+SPOOL_HELP = explained(
+    "Measure the client's spool beside loops over SQLite with the same settings, and its drain beside a "
+    "publisher that sends the same records; then the memory of a process whose records wait, and the "
+    "opening of its spool after kill -9. In one run on the local stack; takes a minute or two. Exits 1 if "
+    "a bar is missed.",
+    "hongyan bench spool --json",
+    "hongyan bench spool --records 5000 --puts 200 --rounds 1      a small one",
+    "hongyan bench spool --folder /var/lib/shop      on the disk of that folder",
+)
 IDS_HELP = explained(
     "Measure snowflake ids in batches and one by one beside a bare loop, in one run; then eight processes "
     "issue ids while their clocks are set back and their lives end as after a kill. Takes half a minute. "
@@ -347,6 +356,27 @@ def client(
     bench, servers = _bench("client")
     given: dict[str, Any] = {"outage_s": outage_s, "rate": rate, "say": _say}
     _end(bench.measure(servers, rounds=rounds, messages=messages, **given), as_json=as_json)
+
+
+@app.command("spool", help=SPOOL_HELP, short_help="The client's spool beside SQLite and Kafka.")
+def spool(
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 3,
+    records: Annotated[
+        int, typer.Option("--records", min=1_000, help="Records that wait and drain.")
+    ] = 100_000,
+    puts: Annotated[
+        int, typer.Option("--puts", min=100, help="Records that are put one by one.")
+    ] = 2_000,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", help="Whose disk is measured.", exists=True, file_okay=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    bench, servers = _bench("spool")
+    size = bench.SpoolSize(records=records, puts=puts)
+    report = bench.measure(servers, size, rounds=rounds, say=_say, folder=folder)
+    _end(report, as_json=as_json)
 
 
 @app.command("ids", help=IDS_HELP, short_help="Snowflake ids beside a bare loop.")

@@ -11,10 +11,12 @@ from hongyan_client.spool.store import KeptRecord
 
 _MOST: Final = 1_000
 """Records of one commit."""
+_LOOK_S: Final = 0.1
+"""Longest sleep: a committing thread that is interrupted may fail to wake the others."""
 
 
 class _WaitingRecord:
-    """A record whose thread waits. The committing thread writes `done` and `error` under the lock."""
+    """A record whose thread waits. The committing thread writes `done` and `error`."""
 
     __slots__ = ("done", "error", "kept")
 
@@ -25,30 +27,46 @@ class _WaitingRecord:
 
 
 class SharedCommit:
-    """The first thread commits for those that came while an earlier commit was under way."""
+    """One thread commits for all that came while an earlier commit was under way. The others sleep, and
+    return once their own commit has ended: none waits for a later one."""
 
     def __init__(self, keep: Callable[[Sequence[KeptRecord]], None]) -> None:
         self._keep = keep
-        self._committing = threading.Lock()
-        self._lock = threading.Lock()
-        self._waiting: list[_WaitingRecord] = []  # under the lock
+        self._ended = threading.Condition(threading.Lock())
+        self._is_committing = (
+            False  # set under the lock of `_ended`; the committing thread clears it
+        )
+        self._waiting: list[_WaitingRecord] = []  # under the lock of `_ended`
 
     def keep(self, kept: KeptRecord) -> None:
         """Returns once the record is on disk. Raises SpoolError."""
         waiting = _WaitingRecord(kept)
-        with self._lock:
+        with self._ended:
             self._waiting.append(waiting)
         while not waiting.done:
-            with self._committing:
-                if not waiting.done:
-                    self._commit(self._taken())
+            self._wait_or_commit(waiting)
         if waiting.error is not None:
             raise type(waiting.error)(str(waiting.error)) from waiting.error
 
-    def _taken(self) -> list[_WaitingRecord]:
-        with self._lock:
-            taken, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
-        return taken
+    def _wait_or_commit(self, waiting: _WaitingRecord) -> None:
+        """Waits for the commit under way. If that was an earlier one, commits all that wait."""
+        taken: list[_WaitingRecord] = []
+        leads = False
+        try:
+            with self._ended:
+                while self._is_committing and not waiting.done:
+                    self._ended.wait(_LOOK_S)
+                if waiting.done:
+                    return
+                self._is_committing = leads = True
+                taken, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
+            self._commit(taken)
+        finally:
+            if leads:  # also of a thread that was interrupted: nobody may wait for it
+                self._is_committing = False
+                _interrupt(taken)
+                with self._ended:
+                    self._ended.notify_all()
 
     def _commit(self, taken: Sequence[_WaitingRecord]) -> None:
         """Keeps the records; each gets its end, however the commit ends."""
@@ -63,7 +81,7 @@ class SharedCommit:
                 return
             _end(taken, exc if isinstance(exc, SpoolError) else _unfit(exc))
         except BaseException:
-            _end(taken, SpoolAway("the spool was interrupted; send the record again"))
+            _interrupt(taken)
             raise
         else:
             _end(taken, None)
@@ -73,6 +91,12 @@ def _end(taken: Sequence[_WaitingRecord], error: SpoolError | None) -> None:
     for one in taken:
         one.error = error
         one.done = True
+
+
+def _interrupt(taken: Sequence[_WaitingRecord]) -> None:
+    """Ends records that have no end yet."""
+    if left := [one for one in taken if not one.done]:
+        _end(left, SpoolAway("the spool was interrupted; send the record again"))
 
 
 def _unfit(exc: Exception) -> SpoolError:

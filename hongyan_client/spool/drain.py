@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from hongyan_client.errors import ClientError
@@ -24,6 +25,8 @@ PUBLISH_S: Final = 2.0
 """Longest wait for room in the client's buffer."""
 RETRY_S: Final = 30.0
 """Pause of a key whose record failed while others went."""
+READ_AT_ONCE: Final = 32
+"""Records that one statement reads: many do not fit into memory if each is as large as a broker takes."""
 _LOOK_S: Final = 0.2
 _GATHER_S: Final = 0.005
 _MOST_REMEMBERED: Final = 50_000
@@ -81,17 +84,21 @@ class DrainPass:
     def _fill(self) -> str:
         """Publishes heads until AT_ONCE are under way. Returns the error that ended it, or nothing."""
         busy = {head.line for head in self._flying.values()}
-        for head in self._round(self._after):
-            if len(self._flying) == AT_ONCE:
+        heads = (head for head in self._round(self._after) if self._may_go(head, busy))
+        while room := AT_ONCE - len(self._flying):
+            some = list(islice(heads, min(room, READ_AT_ONCE)))
+            if not some:
                 break
-            self._after = head.line
-            row = None if head.line in busy else self._row(head)
-            if row is None:
-                continue
-            try:
-                self._flying[self._publisher.publish(row.record(), PUBLISH_S)] = head
-            except ClientError as exc:
-                return str(exc)
+            rows = self._store.rows_of([head.id for head in some])
+            for head in some:
+                self._after = head.line
+                row = rows.get(head.id)
+                if row is None or not self._is_fit(row):
+                    continue
+                try:
+                    self._flying[self._publisher.publish(row.record(), PUBLISH_S)] = head
+                except ClientError as exc:
+                    return str(exc)
         return ""
 
     def _round(self, began: bytes) -> Iterator[LineHead]:
@@ -108,18 +115,19 @@ class DrainPass:
                 yield head
             after = heads[-1].line
 
-    def _row(self, head: LineHead) -> SpooledRow | None:
-        """Returns the record, read one by one: many large ones do not fit into memory. None if it may not
-        go now."""
-        if time.monotonic() < self._retry_at.get(head.line, 0.0):
-            return None
-        row = self._store.row(head.id)
-        if row is None or row.expires_at <= self._now_ms():
-            return None
+    def _may_go(self, head: LineHead, busy: Collection[bytes]) -> bool:
+        """Whether no record of the line is under way, and its pause after a failure is over."""
+        return head.line not in busy and time.monotonic() >= self._retry_at.get(head.line, 0.0)
+
+    def _is_fit(self, row: SpooledRow) -> bool:
+        """Whether the record's time is not over and its bytes are those that were written. Parks it if they
+        are not."""
+        if row.expires_at <= self._now_ms():
+            return False
         if not row.intact:
             self._unsettled = _with_parked(self._unsettled, row.id, DAMAGED)
-            return None
-        return row
+            return False
+        return True
 
     def _collect(self, fence: int) -> PassResult:
         """Waits for acknowledgements, and settles those that came."""

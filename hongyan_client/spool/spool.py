@@ -109,16 +109,16 @@ class Spool:
 
     def waiting(self) -> int:
         """Returns the number of records that wait, from whatever process."""
-        return self._store.counts().waiting if self._folder.marker.waiting else 0
+        return self._store.waiting() if self._folder.marker.waiting else 0
 
     def drain(self, timeout_s: float) -> int:
         """Waits until the thread has drained the spool, at most `timeout_s` seconds. Returns the number
         that still waits."""
         until = time.monotonic() + timeout_s
         self._wake.set()
-        while (left := self.waiting()) and time.monotonic() < until:
+        while self._is_left() and time.monotonic() < until:
             time.sleep(min(_LOOK_S, max(0.0, until - time.monotonic())))
-        return left
+        return self.waiting()
 
     def readings(self) -> SpoolReadings:
         """Returns the figures for metrics. Raises SpoolError."""
@@ -139,6 +139,10 @@ class Spool:
         """Refuses records in a forked child, and closes the child's copies of the locks."""
         self._forked = True
         self._folder.drain_lock.close()
+
+    def _is_left(self) -> bool:
+        """Whether a record waits: counting all of them again and again would slow the drain down."""
+        return self._folder.marker.waiting and self._store.has_waiting()
 
     def _kept(self, keep: Callable[[], None]) -> None:
         """Keeps, then wakes the thread."""

@@ -108,6 +108,18 @@ class SpoolStore:
         with self._reader.reading() as connection:
             return connection.execute(query, (line_of(topic, key),)).fetchone() is not None
 
+    def has_waiting(self) -> bool:
+        """Whether a record waits that is not parked."""
+        query = "SELECT EXISTS (SELECT 1 FROM records WHERE parked = 0)"
+        with self._reader.reading() as connection:
+            return bool(connection.execute(query).fetchone()[0])
+
+    def waiting(self) -> int:
+        """Returns the number of records that wait and are not parked."""
+        query = "SELECT count(*) FROM records WHERE parked = 0"
+        with self._reader.reading() as connection:
+            return int(connection.execute(query).fetchone()[0])
+
     def counts(self) -> SpoolCounts:
         """Returns the figures."""
         with self._reader.reading() as connection:
@@ -149,11 +161,12 @@ class SpoolStore:
             found = connection.execute(_HEADS, {"after": after, "count": count})
             return [LineHead(*row) for row in found]
 
-    def row(self, record_id: int) -> SpooledRow | None:
-        """Returns one record; None if it is gone."""
+    def rows_of(self, record_ids: Sequence[int]) -> dict[int, SpooledRow]:
+        """Returns the records of these ids that are there, by id."""
+        marks = ", ".join("?" * len(record_ids))
+        query = f"{_ROWS} WHERE id IN ({marks})"  # marks alone are put in
         with self._drainer.reading() as connection:
-            found = connection.execute(f"{_ROWS} WHERE id = ?", (record_id,)).fetchone()
-            return SpooledRow(*found) if found else None
+            return {row[0]: SpooledRow(*row) for row in connection.execute(query, list(record_ids))}
 
     def settle(self, fence: int, outcome: DrainOutcome) -> None:
         """Removes published records, and notes the errors of others. Raises StaleDrain."""

@@ -80,11 +80,11 @@ class DeployedProcess:
         Raises EndedEarly, TimedOut."""
         await_(self._is_ready, DEADLINE_S, lambda: f"{self.launch.name} is ready\n{self.tail()}")
 
-    def has_complained(self) -> bool:
-        """Returns whether it wrote that the database needs an upgrade. Raises EndedEarly if it gave up."""
+    def has_written(self, text: str) -> bool:
+        """Returns whether its log has the text. Raises EndedEarly if it gave up."""
         if self._process.poll() is not None:
             raise EndedEarly(f"{self.launch.name} ended with {self._process.poll()}\n{self.tail()}")
-        return "hongyan db upgrade" in self.tail()
+        return text in self.tail()
 
     def stop(self) -> int:
         """Returns the exit code after SIGTERM. Raises TimeoutExpired after the launch's grace period."""
@@ -192,9 +192,12 @@ class Deployment:
             "0.0.0.0:9484": f"127.0.0.1:{clients}",
             "127.0.0.1:9466": f"127.0.0.1:{port}",
             "127.0.0.1:9470": f"127.0.0.1:{port}",
+            "127.0.0.1:9474": f"127.0.0.1:{port}",
             "127.0.0.1:9481": f"127.0.0.1:{port}",
             "/etc/hongyan": f"{root}/etc",
+            "/etc/shop": f"{root}/shop",
             "/run/secrets/hongyan": f"{root}/secrets",
+            "/run/secrets/outbox": f"{root}/outbox",
             "/run/credentials": f"{root}/credentials",
             "/tmp": f"{root}/tmp",
             "/app/.venv": sys.prefix,

@@ -20,6 +20,7 @@ DEPLOY: Final = REPOSITORY / "deploy"
 HEALTH_PORT: Final = 9464
 _HOST: Final = "host-1"
 _CREDENTIALS: Final = "/run/credentials/unit"
+_WITHOUT_ACCOUNTS: Final = ("hongyan-migrate", "hongyan-relay")
 _SECTION = re.compile(r"^\[(\w+)\]$")
 
 
@@ -81,7 +82,7 @@ def _of_service(name: str, service: Mapping[str, Any], file: Mapping[str, Any]) 
     port = HEALTH_PORT if name != "simulator" else 8899
     return Launch(
         name=name,
-        command=[*IMAGE.entrypoint, *service["command"]],
+        command=[*service.get("entrypoint", IMAGE.entrypoint), *service["command"]],
         environment=IMAGE.environment(service["image"]) | service["environment"],
         files={
             one["target"]: (DEPLOY / table[one["source"]]["file"]).read_text("utf-8")
@@ -97,16 +98,18 @@ def _of_service(name: str, service: Mapping[str, Any], file: Mapping[str, Any]) 
 # -- Kubernetes --
 
 
-def of_overlay(overlay: str, secrets: Mapping[str, str] | None = None) -> dict[str, Launch]:
+def of_overlay(
+    overlay: str, secrets: Mapping[str, Mapping[str, str]] | None = None
+) -> dict[str, Launch]:
     """Returns the containers of our images in an overlay, by container, those that prepare first. `secrets`
-    are the keys of a Secret that the overlay does not make."""
+    are the keys of Secrets that the overlay does not make, by the Secret's name."""
     documents = manifests(overlay)
     volumes = {
         (one["kind"], one["metadata"]["name"]): _data(one)
         for one in documents
         if one["kind"] in ("ConfigMap", "Secret")
     }
-    volumes.setdefault(("Secret", "hongyan-secrets"), dict(secrets or {}))
+    volumes |= {("Secret", name): dict(keys) for name, keys in (secrets or {}).items()}
     found = {}
     for document in documents:
         template = document.get("spec", {}).get("template")
@@ -160,7 +163,7 @@ def _mounted(
     if "configMap" in volume:
         return data["ConfigMap", volume["configMap"]["name"]]
     if "secret" in volume:
-        return data["Secret", volume["secret"]["secretName"]]
+        return data.get(("Secret", volume["secret"]["secretName"]), {})
     return {}
 
 
@@ -177,15 +180,15 @@ def _probed(container: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def of_units(secrets: Mapping[str, str]) -> dict[str, Launch]:
-    """Returns the services of deploy/systemd by unit, with accounts.conf as their drop-in; of the worker,
-    instance 1. `secrets` are the files of /etc/hongyan/secrets."""
+    """Returns the services of deploy/systemd by unit, with accounts.conf as the drop-in of those that read
+    accounts; of the worker, instance 1. `secrets` are the files of /etc/hongyan/secrets."""
     folder = DEPLOY / "systemd"
     drop_in = _settings((folder / "accounts.conf").read_text("utf-8"))
     config = (folder / "hongyan.toml").read_text("utf-8")
     found = {}
     for path in sorted(folder.glob("*.service")):
         own = _settings(path.read_text("utf-8"))
-        extra = [] if "migrate" in path.name else drop_in
+        extra = [] if path.stem in _WITHOUT_ACCOUNTS else drop_in
         found[path.stem.rstrip("@")] = _of_unit(path.stem, [*own, *extra], config, secrets)
     return found
 

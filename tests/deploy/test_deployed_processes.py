@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import re
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from backends.settings import Settings, load
 from deploy.local.stack import Stack
+from hongyan_client.outbox import Outbox
+from hongyan_client.outbox.engine import outbox_engine
 from tests.deploy.deployment import Deployment, EndedEarly, deployment
 from tests.deploy.launches import Launch, of_compose, of_overlay, of_units
 from tests.harness.databases import connected
@@ -28,9 +32,20 @@ _PRODUCTION = {
     "aliyun-receipts": "b",
     "mail-password": "c",
 }
+_OUTBOX_URL = "postgresql://orders:a-password@orders-db/orders"
+_WAITS = {"wait-for-migrate": "hongyan db upgrade", "wait-for-outbox": "migration.upgrade"}
+"""Containers that wait, and what their logs ask for."""
+_RELAY = ("outbox", "relay", "wait-for-outbox")
 _CONSOLE = {"console": "a key of the audit, 32 characters or more"}
 _WAIT_S = 60.0
-_UNITS = {"aliyun": "a", "aliyun-receipts": "b", **_CONSOLE}
+_UNITS = {
+    "aliyun": "a",
+    "aliyun-receipts": "b",
+    "database-url": "postgresql://postgres:5432/h",
+    "redis-url": "redis://redis:6379/0",
+    "outbox-url": _OUTBOX_URL,
+    **_CONSOLE,
+}
 
 
 def _address(url: str) -> str:
@@ -72,29 +87,48 @@ def states(database: str, message_id: str) -> set[str]:
         return {row[0] for row in connection.execute(query, (message_id,))}
 
 
+def has_receipt(database: str, message_id: str) -> bool:
+    """Returns whether a receipt has ended a delivery of the notification."""
+    return bool(states(database, message_id) & {"DELIVERED", "UNDELIVERED"})
+
+
 @pytest.fixture(params=["compose", "demo"])
 def deployed(request: pytest.FixtureRequest) -> tuple[list[Launch], list[Launch], list[Launch]]:
     """Processes that wait for the migration, that run once, in order, and that serve."""
     ours = of_compose() if request.param == "compose" else of_overlay("demo")
-    once = [one for one in ours.values() if one.name in ("migrate", "tables", "topics")]
-    waiting = [one for one in ours.values() if one.name == "wait-for-migrate"]
-    return waiting[:1], once, [one for one in ours.values() if one.ready]
+    once = [one for one in ours.values() if one.name in ("migrate", "tables", "topics", "outbox")]
+    waiting = {one.name: one for one in ours.values() if one.name in _WAITS}
+    return [*waiting.values()], once, [one for one in ours.values() if one.ready]
 
 
-@pytest.mark.timeout(300)  # fourteen processes of their own
+def committed(database: str, topic_prefix: str, message_id: str) -> None:
+    """Writes a notification into the outbox, as a business's transaction does."""
+    found = {"channel": "sms", "kind": "notice", "receivers": ["+8613800000001"], "id": message_id}
+    template = {"id": "SMS_154950909", "params": {"code": "4711"}}
+    engine = outbox_engine(database)
+    with engine.begin() as connection:
+        Outbox(topic_prefix=topic_prefix).add(connection, {**found, "template": template})
+    engine.dispose()
+
+
+@pytest.mark.timeout(300)  # some fifteen processes of their own
 @pytest.mark.soak(cases="demo")
 def test_every_process_is_ready_with_exactly_its_configuration(
-    deployed: tuple[list[Launch], list[Launch], list[Launch]], fleet: Deployment, database: str
+    deployed: tuple[list[Launch], list[Launch], list[Launch]],
+    fleet: Deployment,
+    database: str,
+    topic_prefix: str,
 ) -> None:
     waiting, once, serving = deployed
     assert sorted(one.name for one in serving) == [
-        *("console", "gateway", "lookback", "receipts", "recovery", "simulator", "worker")
+        *("console", "gateway", "lookback", "receipts", "recovery", "relay", "simulator", "worker")
     ]
-    assert len(once) == 2
+    assert len(once) == 3
     waits = [fleet.start(launch) for launch in waiting]
     simulator = fleet.start(next(one for one in serving if one.name == "simulator"))
     for pod in waits:
-        await_(pod.has_complained, what="the reason in its log")
+        asked = _WAITS[pod.launch.name]
+        await_(partial(pod.has_written, asked), what="the reason in its log")
     for launch in once:
         fleet.run(launch)
     others = [fleet.start(launch) for launch in serving if launch.name != "simulator"]
@@ -107,13 +141,15 @@ def test_every_process_is_ready_with_exactly_its_configuration(
     worker = next(one for one in others if one.launch.name == "worker")
     send = ["hongyan", "send", "--lane", "sms.notice", "--id", "first", *_SMS]
     assert worker.run_beside(send) == 0, worker.tail()
-    await_(
-        lambda: states(database, "first") & {"DELIVERED", "UNDELIVERED"},
-        what=lambda: f"a receipt for the message\n{worker.tail()}",
-    )
+    committed(database, topic_prefix, "second")
+    for message_id in ("first", "second"):
+        await_(
+            partial(has_receipt, database, message_id),
+            what=lambda: f"a receipt for each message\n{worker.tail()}",
+        )
     if worker.launch.healthcheck:
         assert worker.run_beside(worker.launch.healthcheck) == 0, worker.tail()
-    assert [process.stop() for process in (*others, simulator)] == [0] * 7
+    assert [process.stop() for process in (*others, simulator)] == [0] * 8
 
 
 def without_accounts(launch: Launch) -> Launch:
@@ -144,11 +180,8 @@ def test_a_process_without_its_account_or_key_is_never_ready(migrated: Deploymen
         assert word in process.tail()
 
 
-def settings_of(launch: Launch, root: Path) -> Mapping[str, object]:
-    """Returns the accounts of a launch as its process reads them, and the names of those with receipts."""
-    from backends.settings import load
-    from channels.registry import load_accounts
-    from receipts.sources import load_sources
+def loaded(launch: Launch, root: Path) -> Settings:
+    """Returns the settings of a launch as its process reads them."""
 
     def here(text: str) -> str:
         for folder in ("/etc/hongyan", "/run"):
@@ -159,34 +192,68 @@ def settings_of(launch: Launch, root: Path) -> Mapping[str, object]:
         file = Path(here(path))
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(here(text))
-    settings = load(environ={name: here(one) for name, one in launch.environment.items()})
+    return load(environ={name: here(one) for name, one in launch.environment.items()})
+
+
+def settings_of(launch: Launch, root: Path) -> Mapping[str, object]:
+    """Returns the accounts of a launch as its process reads them, and the names of those with receipts."""
+    from channels.registry import load_accounts
+    from receipts.sources import load_sources
+
+    settings = loaded(launch, root)
     return {**load_accounts(settings.accounts), "receipts": sorted(load_sources(settings))}
+
+
+def _files_of_units() -> dict[str, str]:
+    return {f"/etc/hongyan/secrets/{key}": text for key, text in _UNITS.items()}
 
 
 @pytest.mark.parametrize(
     "name", ["worker", "recovery", "receipts", "gateway", "console", "lookback"]
 )
 def test_a_unit_reads_its_accounts_from_its_credentials(name: str, tmp_path: Path) -> None:
-    paths = {f"/etc/hongyan/secrets/{key}": text for key, text in _UNITS.items()}
-    paths |= dict.fromkeys(["/etc/hongyan/secrets/database-url"], "postgresql://postgres:5432/h")
-    paths |= dict.fromkeys(["/etc/hongyan/secrets/redis-url"], "redis://redis:6379/0")
-    found = settings_of(of_units(paths)[f"hongyan-{name}"], tmp_path)
+    found = settings_of(of_units(_files_of_units())[f"hongyan-{name}"], tmp_path)
     assert set(found) == {"aliyun", "receipts"}
     assert found["receipts"] == ["aliyun"]
 
 
-def test_production_reads_every_secret_that_it_names(tmp_path: Path) -> None:
-    secrets = {
-        "database-url": "postgresql://db/h",
-        "redis-url": "redis://r/0",
-        **_CONSOLE,
-        **_PRODUCTION,
+def production_secrets() -> dict[str, dict[str, str]]:
+    """Returns the keys of the Secrets that the overlay asks for, by the Secret's name."""
+    servers = {"database-url": "postgresql://db/h", "redis-url": "redis://r/0"}
+    return {
+        "hongyan-secrets": {**servers, **_CONSOLE, **_PRODUCTION},
+        "hongyan-relay": {"outbox-url": _OUTBOX_URL},
     }
+
+
+def test_production_reads_every_secret_that_it_names(tmp_path: Path) -> None:
+    secrets = production_secrets()
     pods = of_overlay("production", secrets)
     for number, launch in enumerate(one for one in pods.values() if one.ready):
         found = settings_of(launch, tmp_path / str(number))
         assert set(found) == {"aliyun", "mail", "receipts"}
-    missing = dict(list(secrets.items())[:-1])
-    broken = of_overlay("production", missing)["hongyan-worker-0/worker"]
+    missing = dict(list(secrets["hongyan-secrets"].items())[:-1])
+    broken = of_overlay("production", {"hongyan-secrets": missing})["hongyan-worker-0/worker"]
     with pytest.raises(ValueError, match="mail-password"):
         settings_of(broken, tmp_path / "broken")
+
+
+@pytest.mark.parametrize("way", ["compose", "demo", "production", "systemd"])
+def test_the_relay_alone_knows_the_business_database(way: str, tmp_path: Path) -> None:
+    ways: dict[str, Callable[[], dict[str, Launch]]] = {
+        "compose": of_compose,
+        "demo": lambda: of_overlay("demo"),
+        "production": lambda: of_overlay("production", production_secrets()),
+        "systemd": lambda: of_units(_files_of_units()),
+    }
+    launches = ways[way]()
+    for name, launch in launches.items():
+        knows = [path for path in launch.files if path.endswith("/outbox-url")]
+        of_relay = launch.name.removeprefix("hongyan-") in _RELAY
+        assert bool(knows) == of_relay, name
+        assert not any("://" in value for value in launch.environment.values()), name
+        if launch.name.endswith("relay"):
+            settings = loaded(launch, tmp_path)
+            assert settings.relay.outbox_url == launch.files[knows[0]]
+            assert settings.relay.drain_s < launch.grace_s
+    assert any(one.name.endswith("relay") for one in launches.values())

@@ -16,7 +16,7 @@ from tests.deploy.launches import DEPLOY, of_compose, of_overlay
 from tests.deploy.rendering import OVERLAYS, manifests
 
 CONTROLLERS = ("Deployment", "StatefulSet")
-SERVING = ("worker", "recovery", "receipts", "gateway", "console", "lookback")
+SERVING = ("worker", "recovery", "receipts", "gateway", "console", "lookback", "relay")
 
 
 def named(overlay: str, kind: str, name: str) -> dict[str, Any]:
@@ -111,6 +111,40 @@ def test_console_and_campaigns_see_the_same_crowd_files() -> None:
     }
     claim = named("production", "PersistentVolumeClaim", "hongyan-crowds")["spec"]
     assert claim["accessModes"] == ["ReadWriteMany"]
+
+
+def policies_for(overlay: str, labels: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """Yields what each NetworkPolicy says that selects a pod with these labels."""
+    for one in manifests(overlay):
+        if one["kind"] == "NetworkPolicy":
+            selector = one["spec"]["podSelector"]
+            wanted = selector.get("matchLabels", {}).items() <= labels.items()
+            among = selector.get("matchExpressions", ())
+            if wanted and all(labels.get(each["key"]) in each["values"] for each in among):
+                yield one["spec"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_relays_share_an_outbox_and_reach_the_databases_that_may_have_one(overlay: str) -> None:
+    spec = named(overlay, "Deployment", "hongyan-relay")["spec"]
+    assert spec["replicas"] > 1
+    found = list(policies_for(overlay, spec["template"]["metadata"]["labels"]))
+    rules = [rule for one in found for rule in one.get("egress", ())]
+    ports = {port["port"] for rule in rules for port in rule.get("ports", ())}
+    assert {*(5432, 3306), 9092, 443} <= ports, "PostgreSQL and MySQL, Kafka, the webhook of alerts"
+
+
+def test_every_kind_of_process_is_watched_and_may_post_its_alerts() -> None:
+    kinds = {
+        one["metadata"]["labels"]["app.kubernetes.io/component"]
+        for one in manifests("production")
+        if one["kind"] in CONTROLLERS
+    }
+    assert kinds == {*SERVING, "campaigns"}
+    watched = named("production", "PodMonitor", "hongyan")["spec"]["selector"]
+    outward = named("production", "NetworkPolicy", "hongyan-providers")["spec"]["podSelector"]
+    for selector in (watched, outward):
+        assert {*selector["matchExpressions"][0]["values"]} == kinds
 
 
 def test_one_run_of_the_spark_jobs_at_a_time() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from hongyan_client.spool.commits import SharedCommit, _WaitingRecord
 from hongyan_client.spool.errors import SpoolAway, SpoolError, SpoolFull
 from hongyan_client.spool.spool import Spool
 from hongyan_client.spool.store import KeptRecord
+from tests.harness.waiting import await_
 from tests.hongyan_client.spool.making import NEVER, TOPIC, FakeKafka, record
 
 
@@ -113,6 +114,58 @@ def test_threads_share_commits_and_each_knows_its_record_is_kept(
     assert spool.drain(30) == 0
     for worker in range(16):
         assert kafka.numbers(str(worker)) == list(range(10))
+
+
+def test_a_thread_waits_for_no_commit_after_its_own() -> None:
+    """Sixteen threads with one record each at a time fill two commits a turn: the one of the first that
+    comes back, and the one of the others."""
+    commits: list[int] = []
+    disk = threading.Event()
+
+    def slow(kept: Sequence[KeptRecord]) -> None:
+        commits.append(len(kept))
+        disk.wait(0.005)
+
+    shared, start = SharedCommit(slow), threading.Barrier(16)
+
+    def work(worker: int) -> None:
+        start.wait()
+        for number in range(10):
+            shared.keep(KeptRecord(record(number, str(worker)), NEVER))
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(work, range(16)))
+    assert sum(commits) == 160
+    assert len(commits) <= 60
+
+
+def test_an_interrupted_thread_leaves_the_others_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way, go_on = threading.Event(), threading.Event()
+    ends: list[str] = []
+
+    def interrupted(_kept: object) -> None:
+        under_way.set()
+        go_on.wait(30)
+        raise KeyboardInterrupt
+
+    shared = SharedCommit(interrupted)
+
+    def keep() -> None:
+        try:
+            shared.keep(KeptRecord(record(1), NEVER))
+        except (KeyboardInterrupt, SpoolAway) as exc:
+            ends.append(type(exc).__name__)
+
+    threads = [threading.Thread(target=keep) for _ in range(3)]
+    threads[0].start()
+    assert under_way.wait(30)
+    for thread in threads[1:]:
+        thread.start()
+    await_(lambda: len(shared._waiting) == 2, what="both wait")
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(ends) == ["KeyboardInterrupt", "KeyboardInterrupt", "SpoolAway"]
 
 
 def test_a_record_of_a_wrong_type_fails_alone(spool: Spool) -> None:
