@@ -1,7 +1,9 @@
-"""SQL of a search. The same text serves PostgreSQL, SQLite, and the archive's tables.
+"""SQL of a search. The same text serves PostgreSQL, SQLite, and the archive's tables; the class of an error
+alone is spelt in two ways.
 
-Each statement reads one index: that of the most selective term, or `deliveries_ended` for rows that ended
-unsent, else the time of the claim. Conditions repeat the partial indexes' own, spelt as there.
+Each statement reads one index: that of the most selective term, or for rows that ended unsent
+`deliveries_reason` or `deliveries_ended`, else the time of the claim. Conditions repeat the partial
+indexes' own, spelt as there.
 """
 
 from __future__ import annotations
@@ -47,6 +49,11 @@ _OPENED: Final = {
     "IN_FLIGHT": ["d.state = 'IN_FLIGHT'", "d.owner > ''"],
 }
 """Conditions of open states, spelt as in their partial indexes."""
+_CLASS: Final = {
+    True: "split_part(d.reason, ':', 1)",
+    False: "substr(d.reason, 1, instr(d.reason || ':', ':') - 1)",
+}
+"""The class of a reason on PostgreSQL and on SQLite, spelt as in `deliveries_reason`."""
 _MOST_SCANS: Final = 6
 
 
@@ -190,24 +197,57 @@ def opened(state: str) -> list[str]:
     return _OPENED[state]
 
 
-def is_narrow(terms: DeliveryTerms) -> bool:
+def is_ordered(terms: DeliveryTerms) -> bool:
+    """Returns whether an index gives the rows that ended unsent in the order of a page, so that the search
+    reads no more of them than it shows."""
+    return bool(terms.error) or _is_narrow(terms)
+
+
+def ended_page(
+    table: str, terms: DeliveryTerms, span: SearchSpan, cursor: Cursor | None, *, postgres: bool
+) -> tuple[str, dict[str, Any]]:
+    """Returns one statement over what ended unsent: by `deliveries_reason` for an error class, else by
+    `deliveries_ended`. Of few states and lanes: a scan for each, which stops at the page's size, then
+    their newest. Else all rows of the span are read and sorted."""
+    if terms.error:
+        return _class_page(table, terms, span, cursor, postgres=postgres)
+    if _is_narrow(terms):
+        return _narrow_page(table, terms, span, cursor)
+    rest, values = filters(terms)
+    if not terms.lanes:
+        names = {f"lane{number}": one for number, one in enumerate(LANE_NAMES)}
+        rest.append(f"d.lane IN ({', '.join(f':{name}' for name in names)})")
+        values |= names
+    statement, more = page(table, [_ENDED, *rest], span, cursor, time="updated_at")
+    return statement, values | more
+
+
+def _is_narrow(terms: DeliveryTerms) -> bool:
     """Returns whether few scans of `deliveries_ended` read all states and lanes of the search."""
     return len(terms.states) * len(terms.lanes or LANE_NAMES) <= _MOST_SCANS
 
 
-def ended_page(
+def _class_page(
+    table: str, terms: DeliveryTerms, span: SearchSpan, cursor: Cursor | None, *, postgres: bool
+) -> tuple[str, dict[str, Any]]:
+    """Returns the statement for an error class. An error with a colon is narrower than its class. The
+    first and last of the lanes leave out others within the index, without a look at their rows. The state
+    is spelt so that `deliveries_ended` does not fit: it would read rows of other classes."""
+    rest, values = filters(terms)
+    rest = [one.replace("d.state IN", "d.state || '' IN") for one in rest]
+    own = [_ENDED, "d.reason IS NOT NULL", f"{_CLASS[postgres]} = :error_class"]
+    values["error_class"] = terms.error.partition(":")[0]
+    if terms.lanes:
+        own.append("d.lane >= :first_lane AND d.lane <= :last_lane")
+        values |= {"first_lane": min(terms.lanes), "last_lane": max(terms.lanes)}
+    statement, more = page(table, [*own, *rest], span, cursor, time="updated_at")
+    return statement, values | more
+
+
+def _narrow_page(
     table: str, terms: DeliveryTerms, span: SearchSpan, cursor: Cursor | None
 ) -> tuple[str, dict[str, Any]]:
-    """Returns one statement over `deliveries_ended`. Of few states and lanes: a scan for each, which stops
-    at the page's size, then their newest. Else all rows of the span are read and sorted."""
     rest, values = filters(terms)
-    if not is_narrow(terms):
-        if not terms.lanes:
-            names = {f"lane{number}": one for number, one in enumerate(LANE_NAMES)}
-            rest.append(f"d.lane IN ({', '.join(f':{name}' for name in names)})")
-            values |= names
-        statement, more = page(table, [_ENDED, *rest], span, cursor, time="updated_at")
-        return statement, values | more
     rest = [one for one in rest if not one.startswith(("d.lane IN", "d.state IN"))]
     parts: list[str] = []
     pairs = product(terms.states, terms.lanes or LANE_NAMES)

@@ -27,8 +27,8 @@ from idempotency.search.statements import (
     ended_page,
     equal,
     filters,
-    is_narrow,
     is_opened,
+    is_ordered,
     leaves_out_under_way,
     named,
     of_accounts,
@@ -343,16 +343,20 @@ class _Look:
         """Reads rows that ended unsent, by the time of their end, in slices that grow."""
         terms, rows = self.terms, list[SearchRow]()
         reached = _end(terms, after)
-        length = DAY_MS if is_narrow(terms) else _FIRST_END_MS
+        length = DAY_MS if is_ordered(terms) else _FIRST_END_MS
         while reached > terms.since:
             since = max(terms.since, reached - length)
             days = _days_of(since - _SLACK_DAYS * DAY_MS, reached)
             span = SearchSpan(since, reached, days if partitioned else None)
-            some = self._rows(*ended_page("deliveries", terms, span, after), "")
+            some = self._rows(
+                *ended_page("deliveries", terms, span, after, postgres=partitioned), ""
+            )
+            all_days = SearchSpan(since, reached)
             for day, table in self.archived:
                 if days[0] <= day <= days[1]:
-                    statement, values = ended_page(table, terms, SearchSpan(since, reached), after)
-                    some += self._rows(statement, values, table)
+                    some += self._rows(
+                        *ended_page(table, terms, all_days, after, postgres=True), table
+                    )
             rows += sorted(some, key=_ended, reverse=True)
             reached, length = since, _longer(length, len(some), self._size + 1 - len(rows))
             if self._spent(rows):

@@ -21,6 +21,7 @@ from idempotency.search.statements import (
     ended_page,
     equal,
     filters,
+    is_ordered,
     named,
     of_accounts,
     of_place,
@@ -43,12 +44,13 @@ _FILL = f"""
 INSERT INTO deliveries (delivery_key, day, token, created_at, updated_at, expires_at, attempt, owner_epoch,
                         state, lane, owner, message_id, receiver, body_digest, policy_version, biz_id,
                         provider_id, account, template, receiver_hash, resend_of, kafka_topic,
-                        kafka_partition, kafka_offset)
+                        kafka_partition, kafka_offset, reason)
 SELECT md5(n::text || '/' || d), d, n, d * 86400000::bigint + n * 10000, d * 86400000::bigint + n * 10000,
        d * 86400000::bigint, 1, 1, CASE WHEN mod(n, 50) = 0 THEN 'PARKED' ELSE 'SENT' END,
        CASE WHEN mod(n, 2) = 0 THEN 'sms.notice' ELSE 'email.notice' END, 'w1', md5('m' || n || d),
        'r', 'x', 'v1', 'b' || n, 'p' || n, 'main', 't' || mod(n, 20), sha256(('r' || n)::bytea),
-       CASE WHEN mod(n, 100) = 0 THEN 'o' || n END, 'hongyan.dispatch.sms.notice', mod(n, 4), n
+       CASE WHEN mod(n, 100) = 0 THEN 'o' || n END, 'hongyan.dispatch.sms.notice', mod(n, 4), n,
+       CASE WHEN mod(n, 100) = 0 THEN 'r' || mod(n, 500) || ':x' WHEN mod(n, 50) = 0 THEN 'r50' END
   FROM generate_series(1, {ROWS}) AS n, generate_series({TODAY}, {TODAY + 6}) AS d"""
 
 
@@ -207,14 +209,51 @@ def test_rows_under_way_are_read_by_their_owner(full: SqlLedger) -> None:
 @pytest.mark.stack
 @pytest.mark.usefixtures("services")
 def test_what_ended_unsent_reads_the_index_of_ends(full: SqlLedger) -> None:
-    for line in ("state:PARKED,REJECTED lane:sms.notice,email.notice", "state:PARKED", "error:x"):
+    for line in ("state:PARKED,REJECTED lane:sms.notice,email.notice", "state:PARKED"):
         terms = parse(line, NOON + 3 * MS_PER_DAY)
-        statement, values = ended_page("deliveries", terms, span(3), None)
+        statement, values = ended_page("deliveries", terms, span(3), None, postgres=True)
         found = scans(full, statement, values)
         assert len(tables(found)) == 3
         # The default partition is empty: which of its indexes is read is chance.
         read = [index for table, index in found if table != "deliveries_default"]
         assert all("state_lane_updated_at" in index for index in read), (line, found)
+
+
+CLASS_LINES = (
+    "error:r50",
+    "error:r50:x",
+    "error:r50 lane:sms.*",
+    "error:r50 state:PARKED lane:sms.notice",
+)
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("services")
+def test_an_error_class_reads_its_index_in_its_days_and_no_other_class(full: SqlLedger) -> None:
+    for line in CLASS_LINES:
+        terms = parse(line, NOON + 3 * MS_PER_DAY)
+        statement, values = ended_page("deliveries", terms, span(3), None, postgres=True)
+        found = scans(full, statement, values)
+        assert len(tables(found)) == 3, line
+        assert all("split_part_updated_at_lane" in index for _table, index in found), (line, found)
+        assert is_ordered(terms)
+
+
+def test_an_error_class_reads_its_index_on_sqlite(sqlite_database: str) -> None:
+    world = World(sqlite_database)
+    connection = world.open().database.begin()
+    with connection as asked:
+        for line in CLASS_LINES:
+            terms = parse(line, NOON)
+            whole = SearchSpan(0, NOON)
+            statement, values = ended_page("deliveries", terms, whole, None, postgres=False)
+            explained = text(f"EXPLAIN QUERY PLAN {statement}")
+            plan = [row[-1] for row in asked.execute(explained, values | {"limit": 51})]
+            assert "USING INDEX deliveries_reason (<expr>=? AND updated_at>" in plan[0], (
+                line,
+                plan,
+            )
+    world.close()
 
 
 @pytest.mark.stack
@@ -237,6 +276,10 @@ def test_of_sixty_small_days_a_search_reads_its_own_by_index_and_none_whole(
             found = scans(long, statement, values | more)
             assert len(tables(found)) == days, column
             assert all(column in index for _table, index in found), (column, found)
+    terms = parse("error:r50 since:1d", NOON)
+    found = scans(long, *ended_page("deliveries", terms, whole, None, postgres=True))
+    assert len(tables(found)) == DAYS
+    assert all("split_part_updated_at_lane" in index for _table, index in found), found
     conditions, values = filters(parse("place:hongyan.dispatch.sms.notice/3/7", NOON))
     statement, more = page("deliveries", [*of_place(), *conditions], whole, None)
     found = scans(long, statement, values | more)

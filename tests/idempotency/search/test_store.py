@@ -170,6 +170,47 @@ def test_what_ended_unsent_is_found_by_the_time_of_its_end(
     assert keys(found(search, world, "error:attempts")) == []
 
 
+REASONS = (
+    ("rejected", "sms.notice"),
+    ("rejected:isv.MOBILE", "sms.notice"),
+    ("rejected:isv.MOBILE:2", "email.notice"),
+    ("rejected:", "wecom.notice"),
+    ("rejected_twice", "sms.notice"),
+    ("Rejected", "sms.notice"),
+    (":rejected", "sms.notice"),
+    ("", "sms.notice"),
+    (None, "sms.notice"),
+    ("拒绝:短信", "sms.marketing"),
+)
+
+
+def test_an_error_finds_reasons_that_are_it_or_begin_with_it_and_a_colon(
+    world: World, ledger: SqlLedger, search: Search
+) -> None:
+    """Both databases have one answer, for every kind of reason."""
+    for reason, lane in REASONS:
+        sent(ledger, delivery(lane=lane), Event.REJECTED, reason=reason)
+        world.advance(1_000)
+    sent(ledger, delivery(), reason="rejected")  # SENT
+
+    def reasons(line: str) -> list[str | None]:
+        return [row.reason for row in found(search, world, line).rows]
+
+    plain = [reason for reason, _lane in REASONS[3::-1]]
+    assert reasons("error:rejected") == plain
+    assert reasons("error:rejected lane:sms.*,wecom.*") == [plain[0], *plain[2:]]
+    assert reasons("error:rejected lane:email.notice state:REJECTED") == ["rejected:isv.MOBILE:2"]
+    assert reasons("error:rejected state:PARKED") == []
+    assert reasons("error:rejected:isv.MOBILE") == ["rejected:isv.MOBILE:2", "rejected:isv.MOBILE"]
+    assert reasons("error:rejected:isv") == []
+    assert reasons('error:"rejected:"') == ["rejected:"]
+    assert reasons('error:":rejected"') == [":rejected"]
+    assert reasons("error:拒绝") == ["拒绝:短信"]
+    assert reasons("error:reject") == []
+    for line in ("error:rejected since:2d", "error:rejected:isv.MOBILE"):
+        assert len(met_by_pages(search, world, line)) == len(reasons(line))
+
+
 def test_pages_follow_one_another_without_gap_or_double(
     world: World, ledger: SqlLedger, search: Search
 ) -> None:
@@ -224,8 +265,8 @@ def test_days_that_left_the_ledger_are_searched_too(
         page = found(search, world, f"{line} since:60d")
         assert keys(page) == [one.key], line
         assert page.rows[0].where.startswith("archive.deliveries_")
-    page = found(search, world, "state:REJECTED since:60d")
-    assert keys(page) == [ended.key]
+    for line in ("state:REJECTED since:60d", "error:no since:60d"):
+        assert keys(found(search, world, line)) == [ended.key], line
 
 
 def test_a_receiver_without_a_key_is_an_error(world: World, ledger: SqlLedger) -> None:

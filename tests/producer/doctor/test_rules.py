@@ -67,8 +67,8 @@ SQLITE = DatabaseFacts(
     kind="sqlite",
     version="3.45",
     settings={"synchronous": "1"},
-    schema="0035",
-    program_schema="0035",
+    schema="0036",
+    program_schema="0036",
     runs=True,
 )
 OLD = msgspec.structs.replace(healthy.DATABASE, version="12.4")
