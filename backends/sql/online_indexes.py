@@ -41,9 +41,7 @@ class OnlineIndex(NamedTuple):
     """The same for SQLite, where it differs."""
 
 
-_ENDED_FOR_A_REASON: Final = (
-    "state IN ('PARKED', 'REJECTED', 'EXPIRED', 'UNDELIVERED', 'DROPPED') AND reason IS NOT NULL"
-)
+_ENDED_UNSENT: Final = "state IN ('PARKED', 'REJECTED', 'EXPIRED', 'UNDELIVERED', 'DROPPED')"
 # A row enters the partial indexes of `deliveries` when its first call has ended: its claim pays for no
 # entry. Rows under way are found by their owner, and are few.
 INDEXES: Final = (
@@ -82,10 +80,13 @@ INDEXES: Final = (
     OnlineIndex(
         "deliveries_reason",
         "deliveries",
-        f"(split_part(reason, ':', 1), updated_at, lane) WHERE {_ENDED_FOR_A_REASON}",
+        f"(split_part(reason, ':', 1), updated_at, lane) WHERE {_ENDED_UNSENT} AND reason IS NOT NULL",
         "0036",
         plain="(substr(reason, 1, instr(reason || ':', ':') - 1), updated_at, lane)"
-        f" WHERE {_ENDED_FOR_A_REASON}",
+        f" WHERE {_ENDED_UNSENT} AND reason IS NOT NULL",
+    ),
+    OnlineIndex(
+        "deliveries_state", "deliveries", f"(state, updated_at, lane) WHERE {_ENDED_UNSENT}", "0036"
     ),
     OnlineIndex(
         "receipts_delivery",

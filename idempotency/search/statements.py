@@ -2,8 +2,8 @@
 alone is spelt in two ways.
 
 Each statement reads one index: that of the most selective term, or for rows that ended unsent
-`deliveries_reason` or `deliveries_ended`, else the time of the claim. Conditions repeat the partial
-indexes' own, spelt as there.
+`deliveries_reason`, `deliveries_ended` or `deliveries_state`, else the time of the claim. Conditions repeat
+the partial indexes' own, spelt as there.
 """
 
 from __future__ import annotations
@@ -197,64 +197,64 @@ def opened(state: str) -> list[str]:
     return _OPENED[state]
 
 
-def is_ordered(terms: DeliveryTerms) -> bool:
-    """Returns whether an index gives the rows that ended unsent in the order of a page, so that the search
-    reads no more of them than it shows."""
-    return bool(terms.error) or _is_narrow(terms)
-
-
 def ended_page(
     table: str, terms: DeliveryTerms, span: SearchSpan, cursor: Cursor | None, *, postgres: bool
 ) -> tuple[str, dict[str, Any]]:
-    """Returns one statement over what ended unsent: by `deliveries_reason` for an error class, else by
-    `deliveries_ended`. Of few states and lanes: a scan for each, which stops at the page's size, then
-    their newest. Else all rows of the span are read and sorted."""
+    """Returns one statement over what ended unsent. Its index gives the order of the page: for an error
+    class `deliveries_reason`, for few states and lanes `deliveries_ended`, else `deliveries_state`. Each
+    state has a scan, and each lane where they are few; it stops at the page's size."""
     if terms.error:
         return _class_page(table, terms, span, cursor, postgres=postgres)
-    if _is_narrow(terms):
-        return _narrow_page(table, terms, span, cursor)
     rest, values = filters(terms)
-    if not terms.lanes:
-        names = {f"lane{number}": one for number, one in enumerate(LANE_NAMES)}
-        rest.append(f"d.lane IN ({', '.join(f':{name}' for name in names)})")
-        values |= names
-    statement, more = page(table, [_ENDED, *rest], span, cursor, time="updated_at")
-    return statement, values | more
-
-
-def _is_narrow(terms: DeliveryTerms) -> bool:
-    """Returns whether few scans of `deliveries_ended` read all states and lanes of the search."""
-    return len(terms.states) * len(terms.lanes or LANE_NAMES) <= _MOST_SCANS
+    rest = [one for one in rest if not one.startswith("d.state IN")]
+    if len(terms.states) * len(terms.lanes or LANE_NAMES) > _MOST_SCANS:
+        bounds, more = _lane_bounds(terms)
+        scans = [{"state": state} for state in terms.states]
+        return _newest(table, scans, [*bounds, *rest], values | more, span, cursor)
+    rest = [one for one in rest if not one.startswith("d.lane IN")]
+    pairs = product(terms.states, terms.lanes or LANE_NAMES)
+    scans = [{"state": state, "lane": lane} for state, lane in pairs]
+    return _newest(table, scans, rest, values, span, cursor)
 
 
 def _class_page(
     table: str, terms: DeliveryTerms, span: SearchSpan, cursor: Cursor | None, *, postgres: bool
 ) -> tuple[str, dict[str, Any]]:
-    """Returns the statement for an error class. An error with a colon is narrower than its class. The
-    first and last of the lanes leave out others within the index, without a look at their rows. The state
-    is spelt so that `deliveries_ended` does not fit: it would read rows of other classes."""
+    """Returns the statement for an error class. An error with a colon is narrower than its class. The state
+    is spelt so that no index on states fits: it would read rows of other classes."""
     rest, values = filters(terms)
     rest = [one.replace("d.state IN", "d.state || '' IN") for one in rest]
-    own = [_ENDED, "d.reason IS NOT NULL", f"{_CLASS[postgres]} = :error_class"]
-    values["error_class"] = terms.error.partition(":")[0]
-    if terms.lanes:
-        own.append("d.lane >= :first_lane AND d.lane <= :last_lane")
-        values |= {"first_lane": min(terms.lanes), "last_lane": max(terms.lanes)}
-    statement, more = page(table, [*own, *rest], span, cursor, time="updated_at")
+    bounds, more = _lane_bounds(terms)
+    values |= more | {"error_class": terms.error.partition(":")[0]}
+    own = [_ENDED, "d.reason IS NOT NULL", f"{_CLASS[postgres]} = :error_class", *bounds, *rest]
+    statement, more = page(table, own, span, cursor, time="updated_at")
     return statement, values | more
 
 
-def _narrow_page(
-    table: str, terms: DeliveryTerms, span: SearchSpan, cursor: Cursor | None
+def _lane_bounds(terms: DeliveryTerms) -> tuple[list[str], dict[str, Any]]:
+    """Returns conditions that leave out other lanes within an index, without a look at their rows: the
+    lanes of a channel are neighbours."""
+    if not terms.lanes:
+        return [], {}
+    bounds = {"first_lane": min(terms.lanes), "last_lane": max(terms.lanes)}
+    return ["d.lane >= :first_lane AND d.lane <= :last_lane"], bounds
+
+
+def _newest(
+    table: str,
+    scans: Sequence[dict[str, str]],
+    rest: Sequence[str],
+    values: dict[str, Any],
+    span: SearchSpan,
+    cursor: Cursor | None,
 ) -> tuple[str, dict[str, Any]]:
-    rest, values = filters(terms)
-    rest = [one for one in rest if not one.startswith(("d.lane IN", "d.state IN"))]
+    """Returns one statement for the newest rows of these scans together, each with the values of its
+    columns."""
     parts: list[str] = []
-    pairs = product(terms.states, terms.lanes or LANE_NAMES)
-    for number, (state, lane) in enumerate(pairs):
-        own = [_ENDED, f"d.state = :s{number}", f"d.lane = :l{number}", *rest]
-        values |= {f"s{number}": state, f"l{number}": lane}
-        part, more = page(table, own, span, cursor, time="updated_at")
+    for number, columns in enumerate(scans):
+        own = [f"d.{column} = :{column}_of_{number}" for column in columns]
+        values |= {f"{column}_of_{number}": value for column, value in columns.items()}
+        part, more = page(table, [_ENDED, *own, *rest], span, cursor, time="updated_at")
         parts.append(f"SELECT * FROM ({part}) AS p{number}")  # noqa: S608 - ours
         values |= more
     if len(parts) == 1:

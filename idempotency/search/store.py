@@ -28,7 +28,6 @@ from idempotency.search.statements import (
     equal,
     filters,
     is_opened,
-    is_ordered,
     leaves_out_under_way,
     named,
     of_accounts,
@@ -54,7 +53,6 @@ _CHUNKS: Final = (2, 14, 46)
 _FIRST_SLICE_MS: Final = 60_000
 _GROWTH: Final = 4
 _SPARE: Final = 1.25
-_FIRST_END_MS: Final = 3_600_000
 _SLACK_DAYS: Final = 8
 """Days before its end on which a delivery may have been claimed."""
 _TABLE: Final = re.compile(r"deliveries_(\d{8})")
@@ -342,8 +340,7 @@ class _Look:
     def ended(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
         """Reads rows that ended unsent, by the time of their end, in slices that grow."""
         terms, rows = self.terms, list[SearchRow]()
-        reached = _end(terms, after)
-        length = DAY_MS if is_ordered(terms) else _FIRST_END_MS
+        reached, length = _end(terms, after), DAY_MS
         while reached > terms.since:
             since = max(terms.since, reached - length)
             days = _days_of(since - _SLACK_DAYS * DAY_MS, reached)

@@ -1,4 +1,4 @@
-"""An index for searches by the class of an error (decision 283)."""
+"""Two indexes for searches of what ended unsent: by the class of an error, and by state (decision 283)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Names the index. `hongyan db upgrade` makes it afterwards where the ledger has rows."""
+    """Names the indexes. `hongyan db upgrade` makes them afterwards where the ledger has rows."""
     is_postgres = op.get_context().dialect.name == "postgresql"
     create_where_empty(op.get_bind().exec_driver_sql, "0036", is_postgres=is_postgres)
