@@ -4,6 +4,7 @@ stack             all of it: addresses, and the names of its servers
 kafka_bootstrap   the brokers' addresses           topic_prefix    topics of this test's own
 database          the URL of a fresh PostgreSQL    redis_url       an empty Redis database
 ledger_database   one with an upgraded ledger      private_stack   one to break at will
+still_database    the same, whose clock a World moves
 sqlite_database   the URL of a fresh SQLite file
 mariadb_database  the URL of a fresh MariaDB database, whose server starts only then
 """
@@ -143,6 +144,16 @@ def ledger_database(services: Services) -> Iterator[str]:
     """The URL of a PostgreSQL database with an upgraded ledger, dropped afterwards."""
     services.require("postgres")
     with fresh_ledger(services.stack.database_url) as url:
+        yield url
+
+
+@pytest.fixture
+def still_database(services: Services) -> Iterator[str]:
+    """The URL of a PostgreSQL database with an upgraded ledger whose clock a World moves."""
+    from tests.idempotency.making import stand_still
+
+    services.require("postgres")
+    with fresh_ledger(services.stack.database_url, stand_still) as url:
         yield url
 
 

@@ -15,7 +15,7 @@ from admin.access import Role
 from admin.app import create_app, furnish
 from admin.parts import ConsoleParts, open_parts
 from admin.people import passwords
-from backends.settings import ConsoleSettings, DatabaseSettings, Settings
+from backends.settings import ConsoleSettings, DatabaseSettings, Settings, TraceSettings
 from tests.harness.databases import upgraded
 
 PASSWORD = "correct horse battery"
@@ -86,7 +86,11 @@ def parts(request: pytest.FixtureRequest, sqlite_database: str) -> Iterator[Cons
     url = sqlite_database
     if request.param == "postgres":
         url = request.getfixturevalue("ledger_database")
-    settings = Settings(database=DatabaseSettings(url=url), console=ConsoleSettings(secret=SECRET))
+    settings = Settings(
+        database=DatabaseSettings(url=url),
+        console=ConsoleSettings(secret=SECRET),
+        trace=TraceSettings(kafka=False),  # there is none: each end would wait for it
+    )
     if request.param == "sqlite":
         upgraded(settings)
     with ExitStack() as stack:

@@ -33,16 +33,27 @@ _ROWS = f"SELECT {', '.join(Row._fields)} FROM hongyan_deliveries"
 
 
 class Books:
-    """Asks afresh each time, so a database that was away is no matter afterwards."""
+    """Asks over one connection, and over a new one where a database that was away has ended it."""
 
     def __init__(self, url: str) -> None:
         self._url = url.replace("+psycopg", "")
+        self._connection: psycopg.Connection[Any] | None = None
 
     def query(self, statement: str, *arguments: Any) -> list[Any]:
         """Rows of any statement."""
-        with psycopg.connect(self._url, autocommit=True, row_factory=namedtuple_row) as connection:
-            cursor = connection.execute(statement.encode(), arguments)
-            return cursor.fetchall() if cursor.description else []
+        if self._connection is not None:
+            try:
+                return _rows(self._connection, statement, arguments)
+            except psycopg.OperationalError:
+                self.close()
+        self._connection = psycopg.connect(self._url, autocommit=True, row_factory=namedtuple_row)
+        return _rows(self._connection, statement, arguments)
+
+    def close(self) -> None:
+        """Ends the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def rows(self, keys: Iterable[str] | None = None) -> dict[str, Row]:
         """Deliveries by key: these, or all."""
@@ -95,3 +106,10 @@ def lane_name(topic: str, prefix: str) -> str:
 def names(rows: Iterable[Row]) -> Sequence[str]:
     """States of rows, sorted, for a short assertion."""
     return sorted(row.state for row in rows)
+
+
+def _rows(
+    connection: psycopg.Connection[Any], statement: str, arguments: tuple[Any, ...]
+) -> list[Any]:
+    cursor = connection.execute(statement.encode(), arguments)
+    return cursor.fetchall() if cursor.description else []

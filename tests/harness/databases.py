@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -34,7 +35,17 @@ Furnish = Callable[[str], None]
 """Gets the URL of a new ledger, and puts in what all tests want to find there."""
 _LOCK = 0x7465737473
 """Advisory: who makes the template."""
-_KEPT: dict[tuple[str, str, Furnish | None], list[ledgers.Ledger]] = {}
+
+
+class _Kept(NamedTuple):
+    """A ledger, and a connection to it that stays open while tests use it one after the other: a new one
+    costs the server as much as many a test."""
+
+    ledger: ledgers.Ledger
+    connection: psycopg.Connection
+
+
+_KEPT: dict[tuple[str, str, Furnish | None], list[_Kept]] = {}
 """Server, template and furnishing → ledgers of this process that no test uses now."""
 
 
@@ -49,23 +60,23 @@ def fresh_database(server_url: str) -> Iterator[str]:
 def fresh_ledger(server_url: str, furnish: Furnish | None = None) -> Iterator[str]:
     """The URL of a new database with an upgraded ledger that has an identity of its own; dropped
     afterwards. One that is used again is as `furnish` left it."""
-    template = _template(server_url)
-    kept = _KEPT.setdefault((server_url, template, furnish), [])
-    ledger = _of_kept(server_url, kept) or _copied(server_url, template, furnish)
-    url = named(server_url, ledger.name)
+    kept = _KEPT.setdefault((server_url, _template_name(), furnish), [])
+    one = _of_kept(kept) or _copied(server_url, furnish)
     try:
-        yield url
+        yield named(server_url, one.ledger.name)
     finally:
-        if not _emptied(url, ledger):
-            _drop(server_url, ledger.name)
+        if _emptied(one):
+            kept.append(one)
         else:
-            kept.append(ledger)
+            one.connection.close()
+            _drop(server_url, one.ledger.name)
 
 
 def drop_kept() -> None:
     """Drops the ledgers that no later test of this process gets."""
     for (server_url, *_), kept in _KEPT.items():
-        for ledger in kept:
+        for ledger, connection in kept:
+            connection.close()
             _drop(server_url, ledger.name)
     _KEPT.clear()
 
@@ -115,6 +126,14 @@ def named(server_url: str, name: str) -> str:
     return server_url.rpartition("/")[0] + "/" + name
 
 
+def copy_database(server: psycopg.Connection, name: str, copy: str) -> None:
+    """Copies a database that no process works on. Ends idle connections, which would forbid the copy."""
+    server.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,)
+    )
+    server.execute(_create(copy, name))
+
+
 def connected(url: str) -> psycopg.Connection:
     """To be entered; every statement counts at once."""
     return psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
@@ -139,34 +158,35 @@ def _drop(server_url: str, name: str) -> None:
         pass  # a test stopped the server: its data goes with its folder
 
 
-def _copied(server_url: str, template: str, furnish: Furnish | None) -> ledgers.Ledger:
+def _copied(server_url: str, furnish: Furnish | None) -> _Kept:
     name = f"t_{uuid.uuid4().hex[:16]}"
+    template = _template(server_url)
     with connected(server_url) as server:
         server.execute(_create(name, template))
+    url = named(server_url, name)
     if furnish is not None:
-        furnish(named(server_url, name))
-    with connected(named(server_url, name)) as connection:
-        found = ledgers.known(connection, name)
-        _identify(connection)
-    return found
+        furnish(url)
+    connection = connected(url)
+    found = ledgers.known(connection, name)
+    _identify(connection)
+    return _Kept(found, connection)
 
 
-def _of_kept(server_url: str, kept: list[ledgers.Ledger]) -> ledgers.Ledger | None:
+def _of_kept(kept: list[_Kept]) -> _Kept | None:
     while kept:
-        ledger = kept.pop()
+        one = kept.pop()
         try:
-            with connected(named(server_url, ledger.name)) as connection:
-                _identify(connection)
-        except psycopg.OperationalError:
-            continue  # it was of another server of this address
-        return ledger
+            _identify(one.connection)
+        except psycopg.OperationalError:  # its server was stopped
+            one.connection.close()
+            continue
+        return one
     return None
 
 
-def _emptied(url: str, ledger: ledgers.Ledger) -> bool:
+def _emptied(one: _Kept) -> bool:
     try:
-        with connected(url) as connection:
-            return ledgers.emptied(connection, ledger)
+        return ledgers.emptied(one.connection, one.ledger)
     except psycopg.Error:
         return False
 
@@ -177,7 +197,7 @@ def _identify(connection: psycopg.Connection) -> None:
 
 def _template(server_url: str) -> str:
     """Its name; made by whoever comes first, and seen only when it is whole."""
-    name = f"template_{datetime.now(UTC):%Y%m%d}_{_version()}"
+    name = _template_name()
     with connected(server_url) as server:
         server.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
         found = "SELECT 1 FROM pg_database WHERE datname = %s"
@@ -190,6 +210,11 @@ def _template(server_url: str) -> str:
     return name
 
 
+def _template_name() -> str:
+    return f"template_{datetime.now(UTC):%Y%m%d}_{_version()}"
+
+
+@cache
 def _version() -> str:
     """Changes with the migrations and with what makes partitions."""
     scripts = sorted(Path(str(migrations.__file__)).parent.rglob("*.py"))

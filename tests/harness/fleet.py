@@ -136,6 +136,7 @@ class Fleet:
         for process in (*self.workers, *self.recoveries):
             process.discard()
         self.wire.close()
+        self.books.close()
         self._held.close()
 
     # -- configuration --

@@ -3,9 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from idempotency.sql_ledger import SqlLedger
-from tests.harness.databases import fresh_ledger
-from tests.idempotency.making import World, stand_still
-from tests.services import Services
+from tests.idempotency.making import World
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,14 +22,6 @@ def url(request: pytest.FixtureRequest) -> str:
     else:
         name = "still_database" if "world" in request.fixturenames else "ledger_database"
     return str(request.getfixturevalue(name))
-
-
-@pytest.fixture
-def still_database(services: Services) -> Iterator[str]:
-    """The URL of a PostgreSQL database with a ledger whose clock a World moves."""
-    services.require("postgres")
-    with fresh_ledger(services.stack.database_url, stand_still) as url:
-        yield url
 
 
 @pytest.fixture

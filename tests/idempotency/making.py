@@ -39,6 +39,8 @@ class World:
         self._opened: list[SqlLedger] = []
         self._real_clock = ""
         """The statement that makes PostgreSQL's own; empty while it is in force."""
+        self._connection: psycopg.Connection | None = None
+        """That of `run`; none before its first statement."""
         self._tables: set[str] = set()
         """Tables that were there before the clock."""
         if not self._has_clock():
@@ -66,8 +68,9 @@ class World:
             self.run("UPDATE test_clock SET ms = %s", (self.now,))
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> None:
-        with psycopg.connect(self.url.replace("+psycopg", ""), autocommit=True) as connection:
-            connection.execute(statement, values)
+        if self._connection is None or self._connection.closed:
+            self._connection = connected(self.url)
+        self._connection.execute(statement.encode(), values)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         database = self._opened[0].database
@@ -87,6 +90,8 @@ class World:
         later test may get the database."""
         for ledger in self._opened:
             ledger.close()
+        if self._connection is not None:
+            self._connection.close()
         if self._real_clock:
             with connected(self.url) as connection:
                 made = ", ".join(sorted(_tables(connection) - self._tables))

@@ -9,7 +9,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from tests.harness import Fleet, notifications
-from tests.harness.databases import connected
+from tests.harness.databases import connected, copy_database
 
 MakeFleet = Callable[..., Fleet]
 _ASK_S = 10.0
@@ -21,7 +21,7 @@ def restored(fleet: Fleet) -> Iterator[None]:
     server, _, name = fleet.ground.database_url.rpartition("/")
     copy = f"{name}_backup"
     with connected(f"{server}/postgres") as connection:
-        connection.execute(f'CREATE DATABASE "{copy}" TEMPLATE "{name}"'.encode())
+        copy_database(connection, name, copy)
         yield
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
         connection.execute(f'ALTER DATABASE "{copy}" RENAME TO "{name}"'.encode())

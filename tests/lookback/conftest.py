@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness.databases import fresh_ledger
-from tests.idempotency.making import World
+from tests.idempotency.making import World, stand_still
 from tests.lookback.making import Ground
 
 TABLES = ("lookback_transactions", "alerts", "duties")
@@ -35,7 +35,7 @@ def shared(
         return
     services = request.getfixturevalue("services")
     services.require("postgres")
-    with fresh_ledger(services.stack.database_url) as url:
+    with fresh_ledger(services.stack.database_url, stand_still) as url:
         world = World(url)
         yield world
         world.close()

@@ -23,7 +23,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest) -> str:
-    name = "sqlite_database" if request.param == "sqlite" else "ledger_database"
+    if request.param == "sqlite":
+        name = "sqlite_database"
+    else:
+        name = "still_database" if "world" in request.fixturenames else "ledger_database"
     return str(request.getfixturevalue(name))
 
 

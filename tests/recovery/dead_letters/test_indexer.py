@@ -32,7 +32,7 @@ class Time:
 @pytest.fixture(params=["sqlite", "postgres"])
 def world(request: pytest.FixtureRequest, sqlite_database: str) -> Iterator[World]:
     postgres = request.param == "postgres"
-    one = World(request.getfixturevalue("database") if postgres else sqlite_database)
+    one = World(request.getfixturevalue("still_database") if postgres else sqlite_database)
     yield one
     one.close()
 

@@ -8,7 +8,7 @@ import json
 import random
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from psycopg import sql
 from idempotency.lost.runs import DUTY
 from message.vocabulary import trace_topic
 from tests.harness.books import Books
-from tests.harness.databases import connected, named
+from tests.harness.databases import connected, copy_database, named
 from tests.spark_jobs.truth.program import Program
 from tests.spark_jobs.truth.scene import Scene
 
@@ -55,13 +55,13 @@ def fingerprint_of_two_runs(scene: Scene) -> tuple[Fingerprint, Fingerprint]:
     for recovery in scene.fleet.recoveries:
         recovery.stop()
     scene.pass_by()  # so that there is something certain to be found
-    with _copy(scene) as url:
-        undisturbed = _Day(scene, "undisturbed", url)
+    with _copy(scene) as (url, books):
+        undisturbed = _Day(scene, "undisturbed", url, books)
         undisturbed.finish()
         first = undisturbed.fingerprint()
     double_and_shuffle(scene)
-    with _copy(scene) as url:
-        killed = _Day(scene, "killed", url)
+    with _copy(scene) as (url, books):
+        killed = _Day(scene, "killed", url, books)
         killed.kill_drivers(scene.extent.driver_kills)
         killed.finish()
         second = killed.fingerprint()
@@ -71,10 +71,10 @@ def fingerprint_of_two_runs(scene: Scene) -> tuple[Fingerprint, Fingerprint]:
 class _Day:
     """One run of the day, in a warehouse of its own."""
 
-    def __init__(self, scene: Scene, name: str, url: str) -> None:
+    def __init__(self, scene: Scene, name: str, url: str, books: Books) -> None:
         self._warehouse = scene.fleet.folder / f"warehouse-{name}"
         self._name = name
-        self._books = Books(url)
+        self._books = books
         self._luck = random.Random(f"{name}/{scene.extent.seed}")
         self._program = Program(
             scene.fleet.config, DATABASE__URL=url, SPARK__WAREHOUSE=str(self._warehouse)
@@ -137,18 +137,19 @@ def _delta_rows(path: Path) -> Iterator[Sequence[Any]]:
 
 
 @contextmanager
-def _copy(scene: Scene) -> Iterator[str]:
-    """Yields the URL of a copy of the ledger without anything that Spark jobs wrote; dropped afterwards."""
+def _copy(scene: Scene) -> Iterator[tuple[str, Books]]:
+    """Yields the URL and the books of a copy of the ledger without anything that Spark jobs wrote; dropped
+    afterwards."""
     source = scene.fleet.ground.database_url
-    base, copy = source.rpartition("/")[2], f"t_{uuid.uuid4().hex[:16]}"
+    copy = f"t_{uuid.uuid4().hex[:16]}"
     url = named(source, copy)
     with connected(named(source, "postgres")) as server:
-        made = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
-        server.execute(made.format(sql.Identifier(copy), sql.Identifier(base)))
+        copy_database(server, source.rpartition("/")[2], copy)
         try:
-            for table in _EMPTIED:
-                Books(url).query(f"TRUNCATE {table}")
-            yield url
+            with closing(Books(url)) as books:
+                for table in _EMPTIED:
+                    books.query(f"TRUNCATE {table}")
+                yield url, books
         finally:
             dropped = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
             server.execute(dropped.format(sql.Identifier(copy)))
