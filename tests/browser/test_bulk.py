@@ -17,10 +17,9 @@ from idempotency.resend_jobs.contract import JobFilter, JobLimits, JobState, Res
 from message.states import Event
 from recovery.resend_jobs.factory import actions_on
 from tests.browser.conftest import Watched
+from tests.browser.looks import DESK, LOOKS, PHONE
 from tests.idempotency.making import claimed, delivery, settle, worker
 
-DESK = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
 HOUR_MS = 3_600_000
 PAGES = {
     "jobs": "/resend",
@@ -99,10 +98,7 @@ def findings(parts: ConsoleParts) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize(
-    ("language", "theme", "screen"),
-    [("en", "light", DESK), ("zh", "dark", DESK), ("zh", "light", PHONE), ("en", "dark", PHONE)],
-)
+@LOOKS
 def test_a_page_is_without_findings(
     parts: ConsoleParts,
     open_page: Callable[..., Watched],

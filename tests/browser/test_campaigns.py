@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from tests.browser.conftest import Watched
+from tests.browser.looks import DESK, PHONE
 
-DESK = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
 CROWD = "receiver,name\n+8613800000001,Li\n+8613800000002,Wang\n"
 
 

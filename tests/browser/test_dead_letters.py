@@ -11,9 +11,8 @@ from backends.settings import Settings
 from idempotency.dead_letters.rows import LetterEntry
 from idempotency.sql_ledger import open_ledger
 from tests.browser.conftest import Watched
+from tests.browser.looks import DESK, LOOKS
 
-DESK = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
 ORIGIN = "hongyan.dispatch.sms.notice/0/{}"
 PAGES = {
     "list": "/dead",
@@ -63,10 +62,7 @@ def one(open_page: Callable[..., Watched], letters: None) -> Callable[..., Watch
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize(
-    ("language", "theme", "screen"),
-    [("en", "light", DESK), ("zh", "dark", DESK), ("zh", "light", PHONE), ("en", "dark", PHONE)],
-)
+@LOOKS
 def test_a_page_of_dead_letters_is_without_findings(
     one: Callable[..., Watched],
     tmp_path: Path,

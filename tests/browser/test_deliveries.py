@@ -11,10 +11,7 @@ from admin.parts import open_parts
 from backends.settings import DatabaseSettings, Settings
 from tests.admin.delivering import RECEIVER, Stock, stock
 from tests.browser.conftest import Watched
-
-DESK = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
-LOOKS = [("en", "light", DESK), ("zh", "dark", DESK), ("zh", "light", PHONE), ("en", "dark", PHONE)]
+from tests.browser.looks import DESK, LOOKS
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +23,7 @@ def stocked(console: str, database: str) -> Iterator[Stock]:
 
 
 @pytest.mark.parametrize("page", ["search", "results", "delivery", "doubt"])
-@pytest.mark.parametrize(("language", "theme", "screen"), LOOKS)
+@LOOKS
 def test_a_page_of_deliveries_is_without_findings(
     open_page: Callable[..., Watched],
     stocked: Stock,

@@ -16,8 +16,8 @@ from policy.versions import Versions
 from recovery.resend_jobs.factory import actions_on
 from tests.admin.delivering import RECEIVER, Stock, stock
 from tests.browser.conftest import Watched, served_console
+from tests.browser.looks import DESK
 
-DESK = {"width": 1280, "height": 800}
 MOST = 5
 LANE = "sms.notice"
 

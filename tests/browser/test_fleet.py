@@ -29,6 +29,7 @@ from policy.templates.page import TemplateSource
 from policy.templates.versions import TemplateVersions
 from simulator import Simulator, read_ledger, spawn
 from tests.browser.conftest import PASSWORD, Watched
+from tests.browser.looks import DESK, LOOKS, PHONE
 from tests.idempotency.making import worker
 
 SMS, HOOK = "sms.verification", "webhook.notice"
@@ -50,8 +51,6 @@ text = "Your code is {{ code }}"
 [templates."login".variables]
 code = "int"
 """
-DESK = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
@@ -131,10 +130,7 @@ def console(settings: Settings, ledger: SqlLedger) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize(
-    ("language", "theme", "screen"),
-    [("en", "light", DESK), ("zh", "dark", DESK), ("zh", "light", PHONE), ("en", "dark", PHONE)],
-)
+@LOOKS
 def test_a_page_is_without_findings(
     open_page: Callable[..., Watched],
     tmp_path: Path,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.browser.conftest import Watched
+from tests.browser.looks import DESK, LOOKS
 
 PAGES = {
     "overview": "/",
@@ -15,15 +16,10 @@ PAGES = {
     "audit": "/audit",
     "account": "/account",
 }
-DESK = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize(
-    ("language", "theme", "screen"),
-    [("en", "light", DESK), ("zh", "dark", DESK), ("zh", "light", PHONE), ("en", "dark", PHONE)],
-)
+@LOOKS
 def test_a_page_is_without_findings(
     open_page: Callable[..., Watched],
     tmp_path: Path,

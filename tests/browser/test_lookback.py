@@ -14,10 +14,9 @@ from idempotency.sql_ledger import open_ledger
 from lookback.store import LookbackStore
 from message.lookback import CommitRecord, PrepareRecord
 from tests.browser.conftest import Watched
+from tests.browser.looks import LOOKS, PHONE
 from tests.lookback.making import KIND, TERMS, tx_at
 
-DESK = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
 TOPIC = "hongyan.dispatch.sms.notice"
 BODY = b'{"id":"m-1","content":{"text":"4711"}}'
 
@@ -52,10 +51,7 @@ def one(open_page: Callable[..., Watched], transactions: dict[str, str]) -> Call
 
 
 @pytest.mark.parametrize("name", ["list", "订单-7", "no-body"])
-@pytest.mark.parametrize(
-    ("language", "theme", "screen"),
-    [("en", "light", DESK), ("zh", "dark", DESK), ("zh", "light", PHONE), ("en", "dark", PHONE)],
-)
+@LOOKS
 def test_a_page_of_transactions_is_without_findings(
     one: Callable[..., Watched],
     transactions: dict[str, str],

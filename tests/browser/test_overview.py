@@ -15,10 +15,9 @@ from idempotency.ledger import WorkerInfo
 from idempotency.sums.counter import MINUTE_MS, MinuteSums
 from message.states import Event
 from tests.browser.conftest import Watched, served_console
+from tests.browser.looks import DESK, LOOKS
 from tests.idempotency.making import claimed, deliveries, settle
 
-DESK = {"width": 1280, "height": 900}
-PHONE = {"width": 390, "height": 844}
 LANES = {
     "sms.verification": ("aliyun", "tencent"),
     "email.notice": ("mail",),
@@ -98,10 +97,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-@pytest.mark.parametrize(
-    ("language", "theme", "screen"),
-    [("en", "light", DESK), ("zh", "dark", DESK), ("zh", "light", PHONE), ("en", "dark", PHONE)],
-)
+@LOOKS
 @pytest.mark.parametrize("path", ["/", "/?over=6h&lane=sms.verification"])
 def test_the_overview_is_without_findings(
     open_page: Callable[..., Watched],

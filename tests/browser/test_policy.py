@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.browser.conftest import Watched
+from tests.browser.looks import DESK, LOOKS, PHONE
 
 PAGES = {
     "policy": "/policy",
@@ -18,8 +19,6 @@ PAGES = {
     "templates-edit": "/templates/draft",
     "archive": "/archive",
 }
-DESK = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
 TEMPLATES = """[templates."order-paid"]
 channel = "email"
 subject = "Order {{ order }} is paid"
@@ -36,10 +35,7 @@ def check(one: Watched, screen: dict[str, Any]) -> None:
     assert one.complaints == []
 
 
-@pytest.mark.parametrize(
-    ("language", "theme", "screen"),
-    [("en", "light", DESK), ("zh", "dark", DESK), ("zh", "light", PHONE), ("en", "dark", PHONE)],
-)
+@LOOKS
 def test_pages_are_without_findings(
     open_page: Callable[..., Watched],
     tmp_path: Path,
