@@ -112,7 +112,7 @@ def committed(database: str, topic_prefix: str, message_id: str) -> None:
 
 
 @pytest.mark.timeout(300)  # some fifteen processes of their own
-@pytest.mark.soak(cases="demo")
+@pytest.mark.soak(small="::test_production_reads_every_secret_that_it_names")
 def test_every_process_is_ready_with_exactly_its_configuration(
     deployed: tuple[list[Launch], list[Launch], list[Launch]],
     fleet: Deployment,

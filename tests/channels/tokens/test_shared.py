@@ -632,8 +632,9 @@ def test_a_stampede_of_eight_processes_is_one_request_for_a_token(
             fleet.stop()
 
 
-@pytest.mark.soak(cases="sqlite")
-@pytest.mark.soak(cases="redis")
+@pytest.mark.soak(
+    small="::test_a_refused_login_is_told_to_the_whole_fleet_and_asked_again_after_a_minute"
+)
 def test_a_refused_login_costs_a_fleet_of_eight_processes_one_request(
     store: Settings, tmp_path: Path
 ) -> None:

@@ -145,6 +145,7 @@ def command(ground: RelayGround, *words: str) -> tuple[int, Any]:
     return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
 
 
+@pytest.mark.soak(small="::test_sigterm_marks_what_was_published_and_leaves_a_last_sign_of_life")
 def test_a_person_sees_releases_and_recalls_parked_rows(ground: RelayGround) -> None:
     place = ground.place
     parked, other = place.add(), place.add()

@@ -238,7 +238,9 @@ def ingested(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> W
     return warehouse
 
 
-@pytest.mark.soak(cases="sqlite")
+@pytest.mark.soak(
+    small="tests/spark_jobs/lost/test_places_and_causes.py::test_an_event_after_the_claim_shows_the_row"
+)
 def test_every_cause_is_found_and_nothing_else(
     rows: LedgerRows, ingested: Warehouse, tmp_path: Path
 ) -> None:

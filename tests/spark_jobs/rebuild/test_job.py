@@ -59,7 +59,7 @@ def runs(spark: SparkSession, made_warehouse: Warehouse, job_config: JobConfig) 
     return Runs(spark, made_warehouse, job_config)
 
 
-@pytest.mark.soak(small="::test_an_increment_reads_and_writes_only_the_days_that_it_touches")
+@pytest.mark.soak(small="::test_rewritten_records_are_not_read_again_and_a_new_table_is_read_whole")
 def test_increments_come_to_the_table_of_a_whole_rebuild(runs: Runs) -> None:
     lives = Lives(3, 120, days=4)
     every: dict[str, list[dict[str, Any]]] = {
@@ -83,6 +83,7 @@ def test_increments_come_to_the_table_of_a_whole_rebuild(runs: Runs) -> None:
     assert sum(hour.counts["deliveries"] for hour in figures.hours) == len(stepwise)
 
 
+@pytest.mark.soak(small="::test_rewritten_records_are_not_read_again_and_a_new_table_is_read_whole")
 def test_an_increment_reads_and_writes_only_the_days_that_it_touches(runs: Runs) -> None:
     days = [NOON + n * DAY_MS for n in range(6)]
     runs.ingest(
