@@ -38,7 +38,7 @@ test: .venv/.synced-spark ## run every test but the soak; starts the local stack
 	@failed=0; $(BIN)/pytest -n $(PROCESSES) --dist loadgroup --durations 15 --ignore tests/browser $(ARGS) || failed=$$?; \
 	$(if $(ARGS),:,$(BIN)/pytest -n 0 tests/browser || failed=$$?); exit $$failed
 
-# Tests that take many seconds of a processor each: `@pytest.mark.soak` (decision 285).
+# Tests that take many seconds of a processor each: `@pytest.mark.soak` (decision 284).
 soak: ## run the long tests that `make test` leaves out
 	@$(MAKE) --no-print-directory test ARGS="--soak only $(ARGS)"
 	@$(BIN)/pytest -n 0 tests/browser --soak only
