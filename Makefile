@@ -38,10 +38,10 @@ test: .venv/.synced-spark ## run every test but the soak; starts the local stack
 	@failed=0; $(BIN)/pytest -n $(PROCESSES) --dist loadgroup --durations 15 --ignore tests/browser $(ARGS) || failed=$$?; \
 	$(if $(ARGS),:,$(BIN)/pytest -n 0 tests/browser || failed=$$?); exit $$failed
 
-# Tests that take many seconds of a processor each: `@pytest.mark.soak` (decision 284).
+# `@pytest.mark.soak` marks them (decision 284). As above, the browser's run follows a failure, too.
 soak: ## run the long tests that `make test` leaves out
-	@$(MAKE) --no-print-directory test ARGS="--soak only $(ARGS)"
-	@$(BIN)/pytest -n 0 tests/browser --soak only
+	@failed=0; $(MAKE) --no-print-directory test ARGS="--soak only $(ARGS)" || failed=$$?; \
+	$(if $(ARGS),:,$(BIN)/pytest -n 0 tests/browser --soak only || failed=$$?); exit $$failed
 
 lint: .venv/.synced-spark ## style, types and import rules
 	@$(BIN)/ruff check .

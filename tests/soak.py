@@ -1,4 +1,4 @@
-"""Which tests `make test` leaves to `make soak` (decision 284).
+"""The choice between `make test` and `make soak` (decision 284).
 
 The mark stands at the test, and names a small one that every `make test` runs:
 

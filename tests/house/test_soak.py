@@ -5,9 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
 
 from deploy.local.layout import REPOSITORY
+from tests import soak
 
 TESTS = REPOSITORY / "tests"
 
@@ -56,3 +60,49 @@ def test_each_long_test_names_a_small_one_that_every_run_has() -> None:
 
 def _names_in(path: Path) -> set[str]:
     return {one.name for one in _functions(path, path.read_text())}
+
+
+SHORT = "tests/spool/test_x.py::test_short"
+LONG = "tests/spool/test_x.py::test_long[sqlite]"
+OF_A_CASE = "tests/spool/test_x.py::test_cases[sqlite]"
+OTHER_CASE = "tests/spool/test_x.py::test_cases[postgresql]"
+ALL = [SHORT, LONG, OF_A_CASE, OTHER_CASE]
+
+
+def chosen(choice: str, *arguments: str) -> list[str]:
+    """Returns the names that stay of ALL. What is left out must be told to pytest."""
+    cases = pytest.mark.soak(cases="sqlite").mark
+    marks = {LONG: [pytest.mark.soak.mark], OF_A_CASE: [cases], OTHER_CASE: [cases]}
+    left: list[Any] = []
+    config = SimpleNamespace(
+        getoption=lambda _name: choice,
+        args=list(arguments),
+        hook=SimpleNamespace(pytest_deselected=lambda items: left.extend(items)),
+    )
+    items: list[Any] = [
+        SimpleNamespace(nodeid=name, iter_markers=lambda _mark, name=name: marks.get(name, []))
+        for name in ALL
+    ]
+    soak.choose(config, items)  # type: ignore[arg-type]
+    kept = [item.nodeid for item in items]
+    assert sorted(kept + [item.nodeid for item in left]) == sorted(ALL)
+    return kept
+
+
+def test_what_is_marked_is_left_out_or_alone_or_with_the_others() -> None:
+    assert chosen("without") == [SHORT, OTHER_CASE]
+    assert chosen("only") == [LONG, OF_A_CASE]
+    assert chosen("with") == ALL
+
+
+@pytest.mark.parametrize(
+    "folder", ["tests/spool/", "spool/", "./tests/spool/", "/any/where/tests/spool/"]
+)
+def test_a_named_test_runs_whatever_its_mark(folder: str) -> None:
+    assert LONG in chosen("without", f"{folder}test_x.py::test_long")
+    assert LONG in chosen("without", f"{folder}test_x.py::test_long[sqlite]")
+    assert OF_A_CASE not in chosen("without", f"{folder}test_x.py::test_long")
+
+
+def test_a_file_alone_names_no_test() -> None:
+    assert chosen("without", "tests/spool/test_x.py") == [SHORT, OTHER_CASE]
