@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -61,3 +62,15 @@ def resident_mib() -> float:
     """Returns the resident memory of this process now, in MiB."""
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return pages * resource.getpagesize() / _PAGE_KIB / _PAGE_KIB
+
+
+def judged_ratio(name: str, value: float, wanted: float, *, at_most: bool) -> dict[str, Any]:
+    """Returns the line of a report: the value beside its bar, and whether it holds."""
+    holds = value <= wanted if at_most else value >= wanted
+    return {
+        "ratio": name,
+        "median": round(value, 3),
+        "wanted": wanted,
+        "holds": holds,
+        "at_most": at_most,
+    }

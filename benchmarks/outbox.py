@@ -26,6 +26,7 @@ from sqlalchemy import Engine, MetaData, create_engine, text
 from sqlalchemy.orm import Session
 
 from benchmarks.ground import LANE, Servers, empty_database, topics
+from benchmarks.meter import judged_ratio
 from benchmarks.server_cpu import CpuMeter
 from hongyan_client.errors import SendFailed
 from hongyan_client.outbox import Outbox
@@ -129,23 +130,12 @@ def measure(
         "claim_ms": {str(_FEW_ROWS): few, str(sizes.pending): many},
         "p99_ms": {"commit publisher": by_commit, "relay": by_relay},
         "ratios": [
-            _ratio(
+            judged_ratio(
                 "relay / bare producer", _share(ways, "relay", "bare"), WANTED_SHARE, at_most=False
             ),
-            _ratio("claim, many / few pending", flat, WANTED_FLAT, at_most=True),
-            _ratio("p99 of commit to Kafka, ms", worst, WANTED_P99_MS, at_most=True),
+            judged_ratio("claim, many / few pending", flat, WANTED_FLAT, at_most=True),
+            judged_ratio("p99 of commit to Kafka, ms", worst, WANTED_P99_MS, at_most=True),
         ],
-    }
-
-
-def _ratio(name: str, value: float, wanted: float, *, at_most: bool) -> dict[str, Any]:
-    holds = value <= wanted if at_most else value >= wanted
-    return {
-        "ratio": name,
-        "median": round(value, 3),
-        "wanted": wanted,
-        "holds": holds,
-        "at_most": at_most,
     }
 
 

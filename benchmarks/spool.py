@@ -37,6 +37,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.ground import LANE, Servers, topics
+from benchmarks.meter import judged_ratio
 from benchmarks.spool_keeper import AT_ONCE as BATCH
 from benchmarks.spool_keeper import MAX_BYTES, AwayPublisher, made
 from hongyan_client.publisher import Publisher
@@ -103,8 +104,11 @@ def measure(
         "every_round": rates,
         "killed": killed,
         "ratios": [
-            *(_ratio(name, *share, at_most=False) for name, share in shares.items()),
-            *(_ratio(name, killed[name], limit, at_most=True) for name, limit in limits.items()),
+            *(judged_ratio(name, *share, at_most=False) for name, share in shares.items()),
+            *(
+                judged_ratio(name.replace("_", " "), killed[name], limit, at_most=True)
+                for name, limit in limits.items()
+            ),
         ],
     }
 
@@ -112,17 +116,6 @@ def measure(
 def _share(rates: dict[str, list[float]], one: str, other: str) -> float:
     """Returns the median over the rounds of one way's rate by the other's."""
     return statistics.median(a / b for a, b in zip(rates[one], rates[other], strict=True))
-
-
-def _ratio(name: str, value: float, wanted: float, *, at_most: bool) -> dict[str, Any]:
-    holds = value <= wanted if at_most else value >= wanted
-    return {
-        "ratio": name.replace("_", " "),
-        "median": round(value, 3),
-        "wanted": wanted,
-        "holds": holds,
-        "at_most": at_most,
-    }
 
 
 def _round(

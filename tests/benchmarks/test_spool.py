@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import spool
 from benchmarks.ground import LANE, Servers, topics
+from benchmarks.meter import judged_ratio
 from benchmarks.spool_keeper import made
 from deploy.local.stack import Stack
 
@@ -45,6 +46,6 @@ def test_a_drain_that_published_less_than_was_kept_is_no_figure(
 def test_a_share_is_the_median_of_the_rounds_and_may_miss_its_bar() -> None:
     rates = {"keep": [1.0, 9.0, 2.0], "bare": [10.0, 10.0, 10.0]}
     assert spool._share(rates, "keep", "bare") == 0.2
-    missed = spool._ratio("keep / bare", 0.2, spool.WANTED_KEEP, at_most=False)
+    missed = judged_ratio("keep / bare", 0.2, spool.WANTED_KEEP, at_most=False)
     assert not missed["holds"]
-    assert not spool._ratio("open_ms", 2_001, spool.WANTED_OPEN_MS, at_most=True)["holds"]
+    assert not judged_ratio("open_ms", 2_001, spool.WANTED_OPEN_MS, at_most=True)["holds"]
