@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-FEW = 3
+FEW = 6
 _GROUP = re.compile(r"@[^@\]]*$")
 """pytest-xdist writes the group of a test behind its name."""
 

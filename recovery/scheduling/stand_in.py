@@ -42,6 +42,7 @@ class StandIn:
         self._mend = mend
         self._silent_s = max(_SILENT_LOOKS * poll_s, _LEAST_SILENT_S)
         self._standing_in = False
+        self._cause = ""
 
     def run(self) -> None:
         """Works until `stop`; begun jobs end first."""
@@ -50,7 +51,7 @@ class StandIn:
                 self.run_once(pool)
 
     def run_once(self, pool: ThreadPoolExecutor) -> None:
-        """Looks itself if Celery is silent; logs the beginning and the end of that once."""
+        """Looks itself if Celery is silent; logs the beginning, the cause and the end of that once."""
         if self._activity.silent_s() < self._silent_s:
             self._end()
             return
@@ -61,13 +62,18 @@ class StandIn:
     def _begin(self) -> None:
         if not self._standing_in:
             self._standing_in = True
+            self._cause = self._activity.take_trouble()
             log.warning(
                 "celery_silent",
-                cause=self._activity.take_trouble() or "no task arrived",
+                cause=self._cause or "no task arrived",
                 what="the built-in schedule works until Celery does again",
             )
+        elif not self._cause and (cause := self._activity.take_trouble()):
+            self._cause = cause
+            log.warning("celery_trouble", cause=cause)
 
     def _end(self) -> None:
         if self._standing_in:
             self._standing_in = False
+            self._activity.take_trouble()  # of the silence that is over
             log.info("celery_back")

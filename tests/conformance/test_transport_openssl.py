@@ -47,7 +47,8 @@ class OpenSsl:
         )
         self.said = b""
         assert self._process.stdout is not None
-        Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+        self._listening = Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
+        self._listening.start()
         self.await_said(b"ACCEPT")
 
     def await_said(self, text: bytes, times: int = 1) -> None:
@@ -64,7 +65,11 @@ class OpenSsl:
 
     def close(self) -> None:
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        self._listening.join()  # closed while it reads, the pipe would end that thread by an error
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
 
     def _listen(self, stdout: IO[bytes]) -> None:
         while data := stdout.read1(65_536):  # type: ignore[attr-defined] # a pipe is buffered

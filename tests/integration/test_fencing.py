@@ -14,12 +14,14 @@ HOUR_MS = 3_600_000
 def test_a_worker_paused_past_its_lease_sends_nothing_more_and_writes_nothing_more(
     fleet: MakeFleet,
 ) -> None:
-    one = fleet(lease_s=2, policy={LANE: {"threads": 4, "queue": 12}})
-    one.slow(1_000)
+    one = fleet(lease_s=2, policy={LANE: {"threads": 4, "queue": 12, "timeout_ms": 30_000}})
+    one.slow(5_000)
     sleeper = one.worker().wait_ready()
     one.send(notifications(16))
     await_(lambda: one.accepted() == 4, what="the first four are at the provider")
+    await_(lambda: one.books.states()["IN_FLIGHT"] == 16, what="all are claimed")
     sleeper.pause()
+    one.slow(0)
     watcher = one.worker()
     one.await_states(UNKNOWN=16)
     assert one.accepted() == 4

@@ -92,7 +92,7 @@ def test_what_the_provider_has_not_is_sent_even_at_most_once(ground: MakeGround)
 def test_in_doubt_without_an_answer_at_most_once_is_parked(ground: MakeGround) -> None:
     one = ground(guarantee="at_most_once", timeout_ms=100)
     one.provider.control(rules=[ASKED])
-    (item,) = one.doubted(ttl_ms=3_000)
+    (item,) = one.long_doubted()
     run(one, PARKED=1)
     assert one.state(item) == ("PARKED", "unproven")
     assert one.accepted() == {}
@@ -103,7 +103,7 @@ def test_in_doubt_without_an_answer_at_least_once_is_resent_and_counted(
 ) -> None:
     one = ground(timeout_ms=100)
     one.provider.control(rules=[ASKED])
-    (item,) = one.doubted(ttl_ms=4_000)
+    (item,) = one.long_doubted()
     with one.recovery() as opened:
         opened.recovery.start()
         loop = Loop(opened.recovery, poll_s=0.02, stop=opened.recovery.stopping)

@@ -97,7 +97,7 @@ def test_a_relay_paused_past_its_lease_marks_nothing_and_nothing_is_lost(
     until(ground.all_sent)
     assert paused.end() == 0
     assert {one: place.row(one).done_at for one in ids} == marked
-    assert set(ground.ids(4)) == {*ids, last}
+    assert Counter(ground.ids(7)) == {**dict.fromkeys(ids, 2), last: 1}
 
 
 def expire(place: OutboxPlace, ids: list[str]) -> bool:
