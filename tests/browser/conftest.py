@@ -127,8 +127,9 @@ class Watched:
             self.complaints.append(message.text)
 
     def _failed(self, request: Any) -> None:
-        left = "/static/icon.svg" in request.url and request.failure == "net::ERR_ABORTED"
-        if "/live/" not in request.url and not left:  # both end when their page is left
+        ends_with_page = "/static/icon.svg" in request.url or request.resource_type == "fetch"
+        left = ends_with_page and request.failure == "net::ERR_ABORTED"
+        if "/live/" not in request.url and not left:  # these end when their page is left
             self.complaints.append(f"{request.url}: {request.failure}")
 
     def _answered(self, response: Any) -> None:

@@ -52,6 +52,8 @@ def hongyan() -> Iterator[Run]:
         terminal.out.cache_clear()
         terminal.err.cache_clear()
         done = CliRunner().invoke(app, list(arguments), input=stdin)
+        # A thread that outlives its test must not log to this command's closed stream.
+        structlog.reset_defaults()
         verdict = judged(done.exception) if done.exception else None
         if verdict is not None:
             return Said(verdict[1], done.stdout, verdict[0])
