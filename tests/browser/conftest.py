@@ -127,9 +127,8 @@ class Watched:
             self.complaints.append(message.text)
 
     def _failed(self, request: Any) -> None:
-        ends_with_page = "/static/icon.svg" in request.url or request.resource_type == "fetch"
-        left = ends_with_page and request.failure == "net::ERR_ABORTED"
-        if "/live/" not in request.url and not left:  # these end when their page is left
+        left = request.failure == "net::ERR_ABORTED"  # by the browser itself: the page was left
+        if "/live/" not in request.url and not left:
             self.complaints.append(f"{request.url}: {request.failure}")
 
     def _answered(self, response: Any) -> None:
