@@ -194,10 +194,6 @@ def _prepare(kind: str) -> None:
     """Imports. Structs are not described here: a program that forgets to would not crash any more."""
     for name in MODULES[kind]:
         importlib.import_module(name)
-    if kind == "hongyan":
-        from hongyan.cli import command
-
-        command()
 
 
 def main() -> None:

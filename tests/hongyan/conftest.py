@@ -16,6 +16,7 @@ from backends.kafka.embedded import EmbeddedKafka
 from hongyan import terminal
 from hongyan.cli import app
 from hongyan.errors import judged
+from hongyan.usage.command_line import part_of
 
 PROGRAM = Path(sys.executable).with_name("hongyan")
 
@@ -51,7 +52,7 @@ def hongyan() -> Iterator[Run]:
     def run(*arguments: str, stdin: bytes | None = None) -> Said:
         terminal.out.cache_clear()
         terminal.err.cache_clear()
-        done = CliRunner().invoke(app, list(arguments), input=stdin)
+        done = CliRunner().invoke(part_of(app, arguments), list(arguments), input=stdin)
         # A thread that outlives its test must not log to this command's closed stream.
         structlog.reset_defaults()
         verdict = judged(done.exception) if done.exception else None

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from hongyan.cli import app
 from hongyan.usage import extras
-from hongyan.usage.command_line import OLD_OPTIONS, PANELS
+from hongyan.usage.command_line import OLD_OPTIONS, PANELS, part_of
 from hongyan.usage.extras import sentence_for
 from tests.hongyan.conftest import Run
 from tests.hongyan.shell import said
@@ -40,6 +40,27 @@ def test_every_command_is_in_a_group(hongyan: Run) -> None:
     places = [shown.index(f"─ {title} ─") for title in PANELS]
     assert places == sorted(places)
     assert shown.index("─ Send ─") < shown.index("│ send ") < shown.index("─ Run ─")
+
+
+def test_of_a_named_command_only_its_own_part_is_made() -> None:
+    for path in ALL:
+        words = path.split()[1:]
+        made = dict(commands(get_command(part_of(app, words))))
+        assert path in made
+        assert {one.split()[1] for one in made} == {words[0]}
+    for words in (["-c", "status", "--help", "db"], ["--config=status", "db"]):
+        assert set(get_command(part_of(app, words)).commands) == {"db"}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["statuss"], ["-c", "db"], ["--version"]])
+def test_without_a_known_command_the_whole_program_is_made(words: list[str]) -> None:
+    assert part_of(app, words) is app
+
+
+def test_for_completions_the_whole_program_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert part_of(app, ["status"]) is not app
+    monkeypatch.setenv("_HONGYAN_COMPLETE", "complete_bash")
+    assert part_of(app, ["status"]) is app
 
 
 def test_one_option_has_one_name_everywhere() -> None:
