@@ -45,9 +45,9 @@ def test_the_whole_truth(stack: Stack) -> None:
     with scene_on(stack, folder, extent) as scene:
         took_s = _run(scene)
         print(f"seed {seed}: {len(scene.fleet.sent):,} records; passed → provider {took_s:.0f} s")
-        assert took_s <= IN_TIME_S
         undisturbed, killed = fingerprint_of_two_runs(scene)
     assert killed == undisturbed
+    assert took_s <= IN_TIME_S  # last, since a busy machine misses it
 
 
 def _run(scene: Scene) -> float:
