@@ -9,6 +9,7 @@ sqlite_database   the URL of a fresh SQLite file
 mariadb_database  the URL of a fresh MariaDB database, whose server starts only then
 """
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -80,8 +81,16 @@ def _shares_with_its_module(item: pytest.Item) -> bool:
     return any(definition.scope == "module" for definitions in made for definition in definitions)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """What is collected stays to the end: the collector of garbage need not look for it."""
+    gc.disable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the stack before the first test, so that a download counts against no time limit."""
+    gc.freeze()
+    gc.enable()
     needed = any("services" in getattr(item, "fixturenames", ()) for item in session.items)
     if needed and not session.config.option.collectonly:
         session.config.stash[_SERVICES] = started()
