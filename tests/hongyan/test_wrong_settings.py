@@ -169,7 +169,7 @@ def test_an_unforeseen_error_is_one_sentence_and_tells_how_to_see_more(
     def broken(**_: object) -> None:
         raise ZeroDivisionError("geheim")
 
-    monkeypatch.setattr(cli, "command", lambda: broken)
+    monkeypatch.setattr(cli, "get_command", lambda _: broken)
     code, text = said(monkeypatch)
     assert (code, len(text.splitlines())) == (1, 1)
     assert "HONGYAN_DEBUG=1" in text
