@@ -1,8 +1,8 @@
 """The simulator over HTTP/2, judged by httpcore's client and by the bytes on the wire."""
 
+import asyncio
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,21 +105,20 @@ def test_another_client_is_served_by_alpn_and_http1_beside_it(tmp_path: Path) ->
 
 def test_many_requests_at_once_have_an_answer_each(provider: Simulator) -> None:
     provider.control(rules=[Faults(latency_ms="1-30")])
-    with httpx.Client(http1=False, http2=True, trust_env=False, timeout=30.0) as foreign:
-        told: list[int] = []
 
-        def send(number: int) -> None:
-            body = {"id": "m", "receiver": "u"}
-            answer = foreign.post(
-                f"{provider.url}/hook", json=body, headers={"Idempotency-Key": f"k{number}"}
-            )
-            told.append(answer.status_code)
+    async def send_all() -> list[int]:
+        """By one thread: several mix up the order of httpcore's streams."""
+        async with httpx.AsyncClient(
+            http1=False, http2=True, trust_env=False, timeout=30.0
+        ) as foreign:
+            hook, body = f"{provider.url}/hook", {"id": "m", "receiver": "u"}
+            calls = [
+                foreign.post(hook, json=body, headers={"Idempotency-Key": f"k{number}"})
+                for number in range(30)
+            ]
+            return [answer.status_code for answer in await asyncio.gather(*calls)]
 
-        threads = [threading.Thread(target=send, args=(number,)) for number in range(30)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    told = asyncio.run(send_all())
     assert told == [200] * 30
     assert provider.report().summary.accepted_keys == 30
 
