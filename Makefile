@@ -7,15 +7,14 @@ PROCESSES ?= 4
 # The system's Python may be too old; .venv/ has one that is not.
 STACK = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m deploy.local
 
-.PHONY: scripts-missing help venv demo test soak lint up down status bench chaos truth faults mutation screenshots house
+.PHONY: help venv demo test soak lint up down status bench chaos truth faults mutation screenshots house
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: .venv/.synced ## make .venv/ with the locked dependencies
 
-# `git clean` removes the console's scripts and may leave .venv/.
-.venv/.synced: pyproject.toml uv.lock deploy/local/bootstrap.sh $(if $(wildcard admin/static/vendor/htmx.min.js),,scripts-missing)
+.venv/.synced: pyproject.toml uv.lock deploy/local/bootstrap.sh
 	@deploy/local/bootstrap.sh
 
 # PySpark is half a gigabyte: only what needs it waits for it.
