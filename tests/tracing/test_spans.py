@@ -259,17 +259,17 @@ def test_a_collector_that_is_away_costs_spans_alone() -> None:
 
         with capture_logs() as logs:
             recorder = QueuedRecorder({"otlp": otlp, "other": taking}, buffer=1_000)
-            slowest = 0.0
+            slow = 0
             for number in range(3_000):
                 began = time.perf_counter()
                 recorder.record([called(f"m{number}")])
-                slowest = max(slowest, time.perf_counter() - began)
+                slow += time.perf_counter() - began > 0.1
                 if number % 500 == 499:
                     await_(lambda upto=number: len(other.events) > upto, what="the other sink")  # type: ignore[misc]
             await_(lambda: failures(logs), what="the outage in the log")
             recorder.close(1.0)
     assert len(other.events) == 3_000
-    assert slowest < 0.1
+    assert slow < 10, "each of the 2,000 behind a full buffer waited"  # a busy machine delays some
     lost = dict(recorder.dropped())
     in_hand = lost.pop(("otlp", "unfinished"), 0)  # where the time was over during a request
     assert lost == {("otlp", "full"): 2_000, ("otlp", "closing"): 1_000 - in_hand}
