@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -158,9 +157,8 @@ def _options(
     context.obj = Options(config)
 
 
-@cache
-def command() -> Any:
-    """Returns the program with all its commands. To make them takes 0.2 s of processor time."""
+def _whole() -> Any:
+    """Returns the program with all its commands."""
     return get_command(app)
 
 
@@ -179,7 +177,7 @@ def main() -> None:
 
 def _told(exc: Exception) -> tuple[str, int]:
     """Returns the error's text, one sentence a line, and the exit code."""
-    found = misuse(exc, command) or judged(exc)
+    found = misuse(exc, _whole) or judged(exc)
     if found is None and (missing := sentence_for(exc)):
         found = missing, USAGE
     return found or (_unforeseen(exc), PROBLEMS)

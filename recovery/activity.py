@@ -24,7 +24,7 @@ class Activity:
 
     @contextmanager
     def job(self) -> Iterator[None]:
-        """Encloses a job that the schedule called."""
+        """Encloses a job that the schedule called. Its end forgets the trouble: the schedule works."""
         with self._lock:
             self._running += 1
         try:
@@ -33,6 +33,7 @@ class Activity:
             with self._lock:
                 self._running -= 1
                 self._last_at = self._monotonic()
+                self._trouble = ""
 
     def silent_s(self) -> float:
         """Returns the seconds since the last job ended; 0 while one runs."""

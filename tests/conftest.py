@@ -83,12 +83,13 @@ def _shares_with_its_module(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """What is collected stays to the end: the collector of garbage need not look for it."""
+    """Stops the collector of garbage: the collected tests stay to the end."""
     gc.disable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start the stack before the first test, so that a download counts against no time limit."""
+    """Starts the stack before the first test, so that a download counts against no time limit. The
+    collector of garbage works from here on, and never looks at the collected tests."""
     gc.freeze()
     gc.enable()
     needed = any("services" in getattr(item, "fixturenames", ()) for item in session.items)

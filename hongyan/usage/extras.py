@@ -11,6 +11,7 @@ import typer
 
 from backends.settings import Settings
 from hongyan.errors import WrongUsage
+from hongyan.usage.command_line import name_of
 
 MODULES: Final = {
     "worker": (
@@ -44,7 +45,7 @@ COMMANDS: Final = {
 def guard(app: typer.Typer) -> None:
     """Lets the commands of COMMANDS check their extras first. Call it once all are registered."""
     for info in app.registered_commands:
-        name = info.name or getattr(info.callback, "__name__", "")
+        name = name_of(info)
         if info.callback is not None and name in COMMANDS:
             info.callback = _guarded(name, info.callback)
 

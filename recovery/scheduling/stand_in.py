@@ -75,5 +75,4 @@ class StandIn:
     def _end(self) -> None:
         if self._standing_in:
             self._standing_in = False
-            self._activity.take_trouble()  # of the silence that is over
             log.info("celery_back")

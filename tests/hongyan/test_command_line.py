@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from hongyan.cli import app
 from hongyan.usage import extras
-from hongyan.usage.command_line import OLD_OPTIONS, PANELS, part_of
+from hongyan.usage.command_line import OLD_OPTIONS, PANELS, WITH_VALUE, part_of
 from hongyan.usage.extras import sentence_for
 from tests.hongyan.conftest import Run
 from tests.hongyan.shell import said
@@ -50,6 +50,12 @@ def test_of_a_named_command_only_its_own_part_is_made() -> None:
         assert {one.split()[1] for one in made} == {words[0]}
     for words in (["-c", "status", "--help", "db"], ["--config=status", "db"]):
         assert set(get_command(part_of(app, words)).commands) == {"db"}  # type: ignore[attr-defined]
+
+
+def test_the_programs_options_with_a_value_are_known() -> None:
+    params: Any = get_command(app).params
+    valued = {name for one in params if not one.is_flag for name in one.opts}
+    assert valued == set(WITH_VALUE)
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["statuss"], ["-c", "db"], ["--version"]])

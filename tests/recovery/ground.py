@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from sqlalchemy import create_engine, text
 
 from backends.settings import (
     DatabaseSettings,
@@ -96,12 +95,10 @@ class Ground:
         return items
 
     def long_doubted(self) -> list[Delivery]:
-        """A row in doubt whose call is so long ago that only asking the provider waits no more."""
+        """A row whose call in doubt is long ago: the time is over in which only the provider is asked."""
         items = self.doubted()
-        engine = create_engine(self.settings.database.url)
-        with engine.begin() as connection:
-            connection.execute(text("UPDATE deliveries SET called_at = 1, last_called_at = 1"))
-        engine.dispose()
+        with self.ledger.database.begin() as connection:
+            connection.exec_driver_sql("UPDATE deliveries SET called_at = 1, last_called_at = 1")
         return items
 
     def _delivery(self, ttl_ms: int, **fields: Any) -> Delivery:
