@@ -95,7 +95,7 @@ def part_of(app: typer.Typer, words: Sequence[str]) -> typer.Typer:
 
 def name_of(command: CommandInfo) -> str:
     """Returns the name by which the shell calls the command."""
-    return command.name or getattr(command.callback, "__name__", "")
+    return str(command.name or getattr(command.callback, "__name__", ""))
 
 
 def _first_name(words: Sequence[str]) -> str:
