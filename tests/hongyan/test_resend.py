@@ -19,7 +19,7 @@ from message.states import Event
 from tests.harness.databases import upgraded
 from tests.hongyan.conftest import Run
 from tests.hongyan.test_send import records
-from tests.idempotency.making import claimed, claims, deliveries, settle, worker
+from tests.idempotency.making import claimed, claims, deliveries, settle, wait_until, worker
 
 
 @pytest.fixture
@@ -383,6 +383,8 @@ def test_deliveries_are_listed_by_template_and_account_among_a_bounded_number(
     )
     (named,) = claimed(ledger, *deliveries_of(one, encode(one), expires_at=like.expires_at))
     named.account = "main"
+    ended = ledger.now_ms()
+    wait_until(lambda: ledger.now_ms() > ended)  # the plain ones ended earlier
     settle(ledger, named, Event.BUDGET_SPENT, reason="attempts_spent: http_429")
     asked = ("deliveries", "list", "--json")
     (one,) = hongyan(*asked, "--template", "welcome").json
