@@ -147,8 +147,9 @@ def apply(
     missing = [p for p in plans if p.name not in topics]
     reports = [_as_made(p) for p in missing] if dry_run else _create(client, missing)
     meanwhile = {r.name for r in reports if r.status == "exists"}
-    if meanwhile:
-        topics = {**topics, **_told_of(client, meanwhile).topics}
+    made = {r.name for r in reports if r.status != "failed"}
+    if made and not dry_run:
+        topics = {**topics, **_told_of(client, made).topics}
     unseen = {r.name for r in reports} - (meanwhile & topics.keys())
     there = [p for p in plans if p.name not in unseen]
     configs = configs_of(client, [p.name for p in there])
@@ -168,8 +169,8 @@ def metadata_of(client: AdminClient) -> ClusterMetadata:
 
 
 def _told_of(client: AdminClient, names: Collection[str]) -> ClusterMetadata:
-    """Returns the cluster with these topics, which another process made a moment ago. The controller knows
-    them at once, the brokers shortly after."""
+    """Returns the cluster with these topics, which were made a moment ago. The controller knows them at once,
+    the brokers shortly after: a send would find no topic until then."""
     deadline = monotonic() + _TOLD_S
     while True:
         metadata = metadata_of(client)

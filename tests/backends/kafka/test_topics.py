@@ -115,27 +115,45 @@ def test_on_a_real_broker_topics_are_made_compared_and_never_changed(
     assert again[f"{topic_prefix}.trace"].status == "exists"
 
 
+def hidden(prefix: str, monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """Lets the broker not tell of the topics in its first two answers. Returns what each answer told."""
+    ask, told = kafka_topics.metadata_of, list[set[str]]()
+
+    def late(client: Any) -> Any:
+        metadata = ask(client)
+        names = {name for name in metadata.topics if name.startswith(prefix)}
+        if len(told) < 2:
+            for name in names:
+                del metadata.topics[name]
+            names = set()
+        told.append(names)
+        return metadata
+
+    monkeypatch.setattr(kafka_topics, "metadata_of", late)
+    return told
+
+
 def test_topics_that_somebody_else_made_meanwhile_are_compared_too(
     kafka_bootstrap: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = KafkaSettings(bootstrap=kafka_bootstrap, topic_prefix=topic_prefix)
     apply(settings, [LANE], Wish(partitions=2))
-    told, asked = kafka_topics.metadata_of, []
-
-    def late(client: Any) -> Any:
-        """A broker that does not tell of them at once."""
-        metadata = told(client)
-        asked.append(metadata)
-        if len(asked) < 3:
-            for name in [n for n in metadata.topics if n.startswith(topic_prefix)]:
-                del metadata.topics[name]
-        return metadata
-
-    monkeypatch.setattr(kafka_topics, "metadata_of", late)
+    told = hidden(topic_prefix, monkeypatch)
     found = {r.name: r for r in apply(settings, [LANE], Wish(partitions=3))}
     lane = found[LANE.topic(topic_prefix)]
     assert (lane.status, lane.partitions) == ("differs", 2)
-    assert len(asked) >= 3
+    assert len(told) >= 3
+
+
+def test_topics_are_made_once_the_broker_tells_of_them(
+    kafka_bootstrap: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A send behind it would find no topic."""
+    settings = KafkaSettings(bootstrap=kafka_bootstrap, topic_prefix=topic_prefix)
+    told = hidden(topic_prefix, monkeypatch)
+    made = apply(settings, [LANE], Wish(partitions=2))
+    assert {r.status for r in made} == {"created"}
+    assert told[-1] == {r.name for r in made}
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
