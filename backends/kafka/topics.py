@@ -169,8 +169,8 @@ def metadata_of(client: AdminClient) -> ClusterMetadata:
 
 
 def _told_of(client: AdminClient, names: Collection[str]) -> ClusterMetadata:
-    """Returns the cluster with these topics, which were made a moment ago. The controller knows them at once,
-    the brokers shortly after: a send would find no topic until then."""
+    """Returns the cluster with these topics, which were made a moment ago. The controller knows them at
+    once, the brokers shortly after: a send would find no topic until then."""
     deadline = monotonic() + _TOLD_S
     while True:
         metadata = metadata_of(client)
