@@ -260,7 +260,12 @@ def _ratio(title: str, value: float, wanted: float) -> dict[str, Any]:
 
 
 def _line(found: AnswerTimes) -> str:
-    failed = f"  {found.failures} FAILED" if found.failures else ""
+    count = found.failures + found.busy_failures
+    failed = (
+        f"  {count} FAILED, {found.failures} of them with pauses: {found.failed_by}"
+        if count
+        else ""
+    )
     return (
         f"p50 {found.p50_ms:7.1f}  p95 {found.p95_ms:7.1f}  p99 {found.p99_ms:7.1f} ms   "
         f"busy: p95 {found.busy_p95_ms:7.1f} ms, {found.busy_per_second:6.1f}/s{failed}"

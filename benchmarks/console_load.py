@@ -20,7 +20,8 @@ _WARM: Final = 3
 
 
 class AnswerTimes(msgspec.Struct, frozen=True):
-    """Times of one kind of question, in milliseconds. `busy`: all clients ask without a pause."""
+    """Times of one kind of question, in milliseconds. `busy`: all clients ask without a pause. A refusal,
+    such as of a search that took too long, counts among the failures."""
 
     p50_ms: float
     p95_ms: float
@@ -30,6 +31,9 @@ class AnswerTimes(msgspec.Struct, frozen=True):
     busy_p95_ms: float
     busy_per_second: float
     failures: int = 0
+    busy_failures: int = 0
+    failed_by: str = ""
+    """What the first failure said."""
 
 
 def ask_at_once(
@@ -42,7 +46,7 @@ def ask_at_once(
 ) -> AnswerTimes:
     """Lets the clients ask for some seconds once in `every_s`, then half as long without a pause."""
     paced, failed, _took = _run(ask, clients, seconds, every_s, seed)
-    busy, more_failed, took = _run(ask, clients, seconds / 2, 0.0, seed + 1)
+    busy, busy_failed, took = _run(ask, clients, seconds / 2, 0.0, seed + 1)
     p50, p95, p99 = (_percentile(paced, share) for share in (50, 95, 99))
     return AnswerTimes(
         p50,
@@ -52,7 +56,9 @@ def ask_at_once(
         len(paced),
         _percentile(busy, 95),
         round(len(busy) / took, 1),
-        failed + more_failed,
+        len(failed),
+        len(busy_failed),
+        next(iter([*failed, *busy_failed]), ""),
     )
 
 
@@ -62,14 +68,14 @@ def _run(
     seconds: float,
     every_s: float,
     seed: int,
-) -> tuple[list[float], int, float]:
-    """Returns the answers' times in milliseconds, the failures, and the seconds that it took."""
+) -> tuple[list[float], list[str], float]:
+    """Returns the answers' times in milliseconds, what failures said, and the seconds that it took."""
     ready = threading.Barrier(clients)
     began: list[float] = []
 
-    def client(number: int) -> tuple[list[float], int]:
+    def client(number: int) -> tuple[list[float], list[str]]:
         pick = random.Random(seed * 1_000 + number)
-        took, failures = list[float](), 0
+        took, failures = list[float](), list[str]()
         for _ in range(_WARM):
             _timed(ask, pick)
         ready.wait()
@@ -78,9 +84,9 @@ def _run(
         time.sleep(every_s * number / clients)
         while time.monotonic() - start < seconds:
             asked = time.monotonic()
-            ms = _timed(ask, pick)
-            took.append(abs(ms))
-            failures += ms < 0
+            ms, failure = _timed(ask, pick)
+            took.append(ms)
+            failures += [failure] if failure else []
             if every_s:
                 time.sleep(max(0.0, every_s - (time.monotonic() - asked)))
         return took, failures
@@ -88,17 +94,18 @@ def _run(
     with ThreadPoolExecutor(clients) as pool:
         found = list(pool.map(client, range(clients)))
     spent = time.monotonic() - min(began)
-    return [ms for took, _ in found for ms in took], sum(failed for _, failed in found), spent
+    failed = [one for _, failures in found for one in failures]
+    return [ms for took, _ in found for ms in took], failed, spent
 
 
-def _timed(ask: Callable[[random.Random], object], pick: random.Random) -> float:
-    """Returns the milliseconds of one answer, below zero for a failure."""
-    began = time.perf_counter()
+def _timed(ask: Callable[[random.Random], object], pick: random.Random) -> tuple[float, str]:
+    """Returns the milliseconds of one answer, and what its failure said."""
+    began, failure = time.perf_counter(), ""
     try:
         ask(pick)
-    except Exception:  # a failure of any kind is counted as one
-        return -max((time.perf_counter() - began) * 1_000, 1e-6)
-    return (time.perf_counter() - began) * 1_000
+    except Exception as exc:  # a failure of any kind is counted as one
+        failure = f"{type(exc).__name__}: {exc}"
+    return (time.perf_counter() - began) * 1_000, failure
 
 
 def _percentile(values: list[float], share: int) -> float:

@@ -14,7 +14,8 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy import exc as sa
 from sqlalchemy.engine import URL, make_url
 
-from backends.sql.errors import SqlAway, judged
+from backends.sql.errors import SqlAway, SqlPoolBusy, SqlTimeout, judged
+from backends.sql.fair_pool import FairPool
 
 BUSY_MS: Final = 5_000
 """Longest wait of a statement for a lock."""
@@ -124,7 +125,8 @@ class Database:
     def connection(self) -> Iterator[Any]:
         """Yields a driver connection (psycopg's or sqlite3's). Raises SqlError.
 
-        After SqlAway no earlier connection is used again: all of them led to the same server.
+        After SqlAway no earlier connection is used again: all of them led to the same server. The others
+        stay after SqlTimeout, since that server answers, and after SqlPoolBusy, which tells nothing of it.
         """
         with self.errors():
             pooled = self.engine.raw_connection()
@@ -160,7 +162,7 @@ class Database:
 
     def _reraise(self, exc: BaseException) -> None:
         error = judged(exc)
-        if isinstance(error, SqlAway):
+        if isinstance(error, SqlAway) and not isinstance(error, SqlTimeout | SqlPoolBusy):
             self._generation += 1
         if error is exc:
             raise exc
@@ -181,6 +183,7 @@ class Database:
 def _postgres(url: URL, hot: bool, keeps_plans: bool, pool_size: int, statement_ms: int) -> Engine:
     engine = create_engine(
         url,
+        poolclass=FairPool,
         pool_size=pool_size,
         max_overflow=pool_size,
         pool_timeout=BUSY_MS / 1000,
@@ -241,6 +244,7 @@ def _prepare_statements_at_once(connection: psycopg.Connection[Any], _record: ob
 def _sqlite(url: URL, pool_size: int) -> Engine:
     engine = create_engine(
         url,
+        poolclass=FairPool,
         pool_size=pool_size,
         max_overflow=pool_size,
         pool_timeout=BUSY_MS / 1000,

@@ -2,7 +2,8 @@
 
     SqlError
      ├─ SqlAway        the server cannot be reached, went away, is busy or refuses writes for now
-     │   └─ SqlTimeout    a lock or a statement took longer than its limit
+     │   ├─ SqlTimeout    a lock or a statement took longer than its limit
+     │   └─ SqlPoolBusy   every connection of our own pool is in use
      └─ SqlNoSchema    a table, column or function that ours needs is not there
 
 Any other error of a driver is a bug of ours and stays as it is.
@@ -49,6 +50,10 @@ class SqlTimeout(SqlAway):
     """A lock was not free in time, or a statement took longer than its limit."""
 
 
+class SqlPoolBusy(SqlAway):
+    """No connection of the pool was free in time; the server need not be away."""
+
+
 class SqlNoSchema(SqlError):
     """The schema is missing or not this version's."""
 
@@ -56,7 +61,7 @@ class SqlNoSchema(SqlError):
 def judged(exc: BaseException) -> BaseException:
     """Returns our error for one that the ladder names, else `exc` itself."""
     if isinstance(exc, sa.TimeoutError):
-        return SqlAway("every connection of the pool is in use")
+        return SqlPoolBusy("every connection of the pool is in use")
     cause = exc.orig if isinstance(exc, sa.DBAPIError) else exc
     if isinstance(cause, psycopg.Error):
         return _judged_postgres(cause, exc)

@@ -1,5 +1,6 @@
 import sqlite3
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
@@ -8,7 +9,7 @@ from sqlalchemy import exc as sa
 
 from backends.sql import database as sql
 from backends.sql.database import Database, database_url, masked
-from backends.sql.errors import SqlAway, SqlNoSchema, judged
+from backends.sql.errors import SqlAway, SqlNoSchema, SqlPoolBusy, SqlTimeout, judged
 
 
 @pytest.mark.parametrize(
@@ -175,6 +176,38 @@ def test_after_away_no_older_connection_is_used(lite: Database) -> None:
     with lite.connection() as one, lite.connection() as two:
         assert older not in (one, two)
     lite.close()
+
+
+@pytest.mark.parametrize("limit", ["the pool", "a statement"])
+def test_a_limit_that_passed_leaves_the_other_connections(
+    limit: str, sqlite_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To connect anew, and to plan anew, costs most just when there is too much to do."""
+    monkeypatch.setattr(sql, "BUSY_MS", 50)
+    database = Database(database_url(sqlite_database), pool_size=2)
+    mine, others = ExitStack(), ExitStack()
+    kept = mine.enter_context(database.connection())
+    for _ in range(3 if limit == "the pool" else 1):
+        others.enter_context(database.connection())
+    if limit == "the pool":
+        with pytest.raises(SqlPoolBusy), database.connection():
+            pass
+    else:
+        with pytest.raises(SqlTimeout), others:
+            raise psycopg.errors.QueryCanceled
+    mine.close()
+    others.close()
+    with database.connection() as one, database.connection() as two:
+        assert kept in (one, two)
+    database.close()
+
+
+def test_a_connection_that_cannot_be_made_gives_its_turn_back(tmp_path: Path) -> None:
+    database = Database(database_url(f"sqlite:///{tmp_path}/none/a.db"), pool_size=1)
+    for _ in range(5):
+        with pytest.raises(SqlAway, match="unable to open"), database.connection():
+            pass
+    database.close()
 
 
 def test_a_connection_left_in_the_middle_of_something_is_not_used_again(lite: Database) -> None:
