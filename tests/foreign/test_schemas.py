@@ -234,6 +234,45 @@ def faulty() -> Iterator[tuple[str, dict[str, Any]]]:
         yield place, document
 
 
+def faults_of(document: dict[str, Any]) -> list[str]:
+    """Returns what is wrong with a document, as far as three rules see it."""
+    found: list[str] = []
+
+    def look(node: Any, place: str) -> None:
+        if isinstance(node, list):
+            for number, one in enumerate(node):
+                look(one, f"{place}/{number}")
+        if not isinstance(node, dict):
+            return
+        if isinstance(ref := node.get("$ref"), str) and not _leads_somewhere(document, ref):
+            found.append(f"{place}: {ref} leads nowhere")
+        for key, one in node.items():
+            look(one, f"{place}/{key}")
+
+    look(document, "")
+    for name, one in document["operations"].items():
+        if one["action"] not in ("send", "receive"):
+            found.append(f"operations/{name}: {one['action']} is no action of AsyncAPI 3")
+    for name, one in document["components"]["messages"].items():
+        found += [f"{name}: {error.message}" for error in META.iter_errors(one["payload"])]
+    return found
+
+
+def _leads_somewhere(document: dict[str, Any], ref: str) -> bool:
+    node: Any = document
+    for step in ref.removeprefix("#/").split("/"):
+        if not isinstance(node, dict) or step not in node:
+            return False
+        node = node[step]
+    return True
+
+
+def test_the_document_leads_nowhere_wrong_and_names_known_actions_and_types() -> None:
+    assert faults_of(asyncapi()) == []
+    assert [place for place, document in faulty() if not faults_of(document)] == []
+
+
+@pytest.mark.soak(small="::test_the_document_leads_nowhere_wrong_and_names_known_actions_and_types")
 def test_asyncapis_own_parser_takes_the_document_and_no_faulty_one() -> None:
     places, documents = zip(*faulty(), strict=True)
     whole, *answers = node("parse.mjs", [asyncapi(), *documents])
@@ -243,6 +282,7 @@ def test_asyncapis_own_parser_takes_the_document_and_no_faulty_one() -> None:
     assert taken_in == []
 
 
+META: Final = Draft202012Validator(Draft202012Validator.META_SCHEMA)
 OUTCOME: Final = Draft202012Validator(outcome_schema())
 _DIGEST: Final = st.text("0123456789abcdef", min_size=32, max_size=32)
 _NAME: Final = st.none() | TEXTS

@@ -385,8 +385,9 @@ class Watch:
         return kind is not None and issubclass(kind, LedgerUnavailable)
 
 
+@pytest.mark.parametrize("examples", [40, pytest.param(100, marks=pytest.mark.soak)])
 def test_the_service_does_what_the_model_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    examples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(f"sqlite:///{tmp_path / 'hongyan.db'}")
     _ = world.first
@@ -397,7 +398,7 @@ def test_the_service_does_what_the_model_says(
     Here.world, Here.folder, Here.patch = world, tmp_path / "archive", monkeypatch
     # A failing run is not made smaller: the mutation suite waits for it.
     run = settings(
-        max_examples=100,
+        max_examples=examples,
         stateful_step_count=30,
         derandomize=True,
         phases=(Phase.explicit, Phase.generate),

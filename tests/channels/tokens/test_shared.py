@@ -568,9 +568,9 @@ def test_a_redis_that_forgot_everything_costs_one_request(redis_url: str, tmp_pa
 
 
 class Fleet:
-    """Eight processes of four threads that send at the same moment."""
+    """Processes of four threads that send at the same moment."""
 
-    def __init__(self, endpoint: str, settings: Settings) -> None:
+    def __init__(self, endpoint: str, settings: Settings, processes: int = PROCESSES) -> None:
         told = {
             "endpoint": endpoint,
             "database": settings.database.url,
@@ -589,9 +589,9 @@ class Fleet:
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            for n in range(PROCESSES)
+            for n in range(processes)
         ]
-        assert [self._line(process) for process in self.processes] == ["ready\n"] * PROCESSES
+        assert [self._line(process) for process in self.processes] == ["ready\n"] * processes
 
     def send(self) -> list[str]:
         """What became of one message of every thread."""
@@ -611,13 +611,14 @@ class Fleet:
         return process.stdout.readline()
 
 
+@pytest.mark.parametrize("processes", [3, pytest.param(PROCESSES, marks=pytest.mark.soak)])
 @pytest.mark.soak(cases="sql")
-def test_a_stampede_of_eight_processes_is_one_request_for_a_token(
-    store: Settings, tmp_path: Path
+def test_a_stampede_of_processes_is_one_request_for_a_token(
+    processes: int, store: Settings, tmp_path: Path
 ) -> None:
     with spawn(tmp_path, fsync=False) as simulator:
-        fleet = Fleet(f"{simulator.url}/wecom", store)
-        accepted = ["Accepted"] * (PROCESSES * THREADS)
+        fleet = Fleet(f"{simulator.url}/wecom", store, processes)
+        accepted = ["Accepted"] * (processes * THREADS)
         try:
             assert fleet.send() == accepted
             assert given(simulator.report(summary_only=True).summary.counts) == (1, 1)

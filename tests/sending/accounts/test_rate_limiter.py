@@ -437,6 +437,7 @@ def test_processes_together_keep_to_the_rate_and_none_starves(redis_url: str) ->
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.soak(small="::test_an_outage_ends_with_no_second_burst")
 def test_redis_killed_in_between_neither_stops_the_fleet_nor_lets_it_overrun(
     private_stack: Private,
 ) -> None:
