@@ -6,7 +6,7 @@ import copy
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import typer
@@ -100,12 +100,16 @@ def name_of(command: CommandInfo) -> str:
 
 def _first_name(words: Sequence[str]) -> str:
     """Returns the first word that is no option and no option's value; empty without one."""
+    return next(_names(words), "")
+
+
+def _names(words: Sequence[str]) -> Iterator[str]:
+    """Yields the words that are no option, and no value of an option of the program."""
     before = ""
     for word in words:
         if not word.startswith("-") and before not in WITH_VALUE:
-            return word
+            yield word
         before = word
-    return ""
 
 
 def current_name(name: str) -> str:
@@ -133,7 +137,7 @@ def misuse(exc: BaseException, program: Callable[[], Any]) -> tuple[str, int] | 
 def _named(program: Any, words: Sequence[str]) -> str:
     """Returns the command that the words name. An error knows it only if it came after parsing."""
     path = ["hongyan"]
-    for word in words:
+    for word in _names(words):
         found = getattr(program, "commands", {}).get(word)
         if found is not None:
             path.append(word)

@@ -32,6 +32,7 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         2,
         "gone.toml: no such file; give --config or HONGYAN_CONFIG a file",
     ),
+    (("-c", "db", "--nonsense"), 2, "no such option: --nonsense (see `hongyan --help`)"),
     (("--version", "--nonsense"), 2, "no such option: --nonsense (see `hongyan --help`)"),
     (
         ("worker", "--lnae", "sms.*"),
