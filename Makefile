@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 PYTHON ?= python3
-PROCESSES ?= 5
+PROCESSES ?= 6
 # The system's Python may be too old; .venv/ has one that is not.
 STACK = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m deploy.local
 

@@ -151,7 +151,9 @@ class MailServer:
         return {"AUTH": "235 welcome", "QUIT": "221 bye"}.get(verb, "250 fine")
 
     def _content(self, connection: socket.socket) -> bool:
-        refused = isinstance(self.at.get("DATA"), str)  # before the answer: then a test may change it
+        refused = isinstance(
+            self.at.get("DATA"), str
+        )  # before the answer: then a test may change it
         if not self._answer(connection, "DATA", "354 go on"):
             return False
         if refused:
