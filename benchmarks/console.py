@@ -105,13 +105,16 @@ def measure(
 def _measured(
     url: str, folder: Path, samples: Samples, load: ConsoleLoad, worker: Program | None, say: Say
 ) -> dict[str, Any]:
-    report: dict[str, Any] = {"clients": CLIENTS, "medians": {}, "ratios": []}
+    report: dict[str, Any] = {"clients": CLIENTS, "medians": {}, "failed_by": {}, "ratios": []}
     before, began = (worker.settled() if worker else 0), time.monotonic()
     with console_on(url, _environment(folder), folder) as console:
         for name, ask in _asked(url, samples, console):
             if not load.only or name in load.only:
                 found = ask_at_once(ask, seconds=load.seconds, every_s=load.every_s)
-                report["medians"][name] = msgspec.to_builtins(found)
+                figures = msgspec.to_builtins(found)
+                if failed_by := figures.pop("failed_by"):  # a table of medians has numbers alone
+                    report["failed_by"][name] = failed_by
+                report["medians"][name] = figures
                 report["ratios"].append(_judged(name, found))
                 say(f"{name:28} {_line(found)}")
         if worker is not None:
