@@ -33,7 +33,7 @@ class AnswerTimes(msgspec.Struct, frozen=True):
     failures: int = 0
     busy_failures: int = 0
     failed_by: str = ""
-    """What the first failure said."""
+    """Text of the first failure."""
 
 
 def ask_at_once(
@@ -58,7 +58,7 @@ def ask_at_once(
         round(len(busy) / took, 1),
         len(failed),
         len(busy_failed),
-        next(iter([*failed, *busy_failed]), ""),
+        next(iter(failed + busy_failed), ""),
     )
 
 

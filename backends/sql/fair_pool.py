@@ -16,43 +16,55 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 
 class FairPool(QueuePool):
-    """As QueuePool; whoever waits longest is next. Raises sqlalchemy's TimeoutError after `timeout`."""
+    """As QueuePool; the thread that waits longest is next. Raises TimeoutError as QueuePool does.
+
+    A thread holds a permit from before it takes a connection until after it gave it back. So QueuePool has
+    a place for each thread at once: it never waits, and never calls `_do_get` a second time.
+    """
 
     def __init__(self, creator: Any, **named: Any) -> None:
         super().__init__(creator, **named)
-        self._turns = Turns(self.size() + self._max_overflow)
+        self.permits = FairSemaphore(self.size() + self._max_overflow)
 
     def _do_get(self) -> ConnectionPoolEntry:
-        if not self._turns.take(self.timeout()):
+        if not self.permits.acquire(self.timeout()):
             raise sa.TimeoutError(f"no connection was given back within {self.timeout():.1f} s")
         try:
             return super()._do_get()
-        except BaseException:
-            self._turns.give()
+        except BaseException:  # also of a signal: a permit without a connection never comes back
+            self.permits.release()
             raise
 
     def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
         try:
             super()._do_return_conn(record)
         finally:
-            self._turns.give()
+            self.permits.release()
 
 
-class Turns:
-    """As many turns as there are connections. A turn that is given goes to whoever waits longest."""
+class FairSemaphore:
+    """A semaphore whose permits go to threads in the order in which they asked.
 
-    def __init__(self, most: int) -> None:
+    `threading.Semaphore` has no order: a thread that releases and acquires again passes by those that wait.
+    """
+
+    def __init__(self, value: int) -> None:
         self._lock = threading.Lock()
-        self._free = most  # `take` and `give` write it, under the lock
+        self._free = value  # `acquire` and `release` write it, under the lock
         self._waiting: deque[threading.Lock] = deque()
 
     @property
+    def free(self) -> int:
+        """Number of permits that nobody holds."""
+        return self._free
+
+    @property
     def waiting(self) -> int:
-        """How many wait for a turn."""
+        """Number of threads that wait."""
         return len(self._waiting)
 
-    def take(self, timeout: float) -> bool:
-        """Waits for a turn. Returns False when none came in time (seconds)."""
+    def acquire(self, timeout: float) -> bool:
+        """Waits for a permit, `timeout` seconds at most. Returns whether it has one."""
         with self._lock:
             if self._free > 0:
                 self._free -= 1
@@ -63,13 +75,13 @@ class Turns:
         if mine.acquire(timeout=timeout):
             return True
         with self._lock:
-            if mine not in self._waiting:  # it was given between the limit and the lock
+            if mine not in self._waiting:  # `release` chose this thread just after its time was up
                 return True
             self._waiting.remove(mine)
             return False
 
-    def give(self) -> None:
-        """Gives a turn back."""
+    def release(self) -> None:
+        """Gives the permit to the thread that waits longest, or keeps it for the next."""
         with self._lock:
             if self._waiting:
                 self._waiting.popleft().release()

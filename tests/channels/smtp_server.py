@@ -151,9 +151,8 @@ class MailServer:
         return {"AUTH": "235 welcome", "QUIT": "221 bye"}.get(verb, "250 fine")
 
     def _content(self, connection: socket.socket) -> bool:
-        refused = isinstance(
-            self.at.get("DATA"), str
-        )  # before the answer: then a test may change it
+        # Asked before the answer: a test may change it after the answer.
+        refused = isinstance(self.at.get("DATA"), str)
         if not self._answer(connection, "DATA", "354 go on"):
             return False
         if refused:

@@ -236,35 +236,29 @@ def faulty() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def faults_of(document: dict[str, Any]) -> list[str]:
     """Returns what is wrong with a document, as far as three rules see it."""
-    found: list[str] = []
+    refs = {one["$ref"] for one in _objects(document) if isinstance(one.get("$ref"), str)}
+    actions = {one["action"] for one in document["operations"].values()}
+    payloads = [one["payload"] for one in document["components"]["messages"].values()]
+    return [
+        *(f"{ref} leads nowhere" for ref in sorted(refs) if not _leads_somewhere(document, ref)),
+        *(f"{one} is no action of AsyncAPI 3" for one in sorted(actions - {"send", "receive"})),
+        *(error.message for one in payloads for error in META.iter_errors(one)),
+    ]
 
-    def look(node: Any, place: str) -> None:
-        if isinstance(node, list):
-            for number, one in enumerate(node):
-                look(one, f"{place}/{number}")
-        if not isinstance(node, dict):
-            return
-        if isinstance(ref := node.get("$ref"), str) and not _leads_somewhere(document, ref):
-            found.append(f"{place}: {ref} leads nowhere")
-        for key, one in node.items():
-            look(one, f"{place}/{key}")
 
-    look(document, "")
-    for name, one in document["operations"].items():
-        if one["action"] not in ("send", "receive"):
-            found.append(f"operations/{name}: {one['action']} is no action of AsyncAPI 3")
-    for name, one in document["components"]["messages"].items():
-        found += [f"{name}: {error.message}" for error in META.iter_errors(one["payload"])]
-    return found
+def _objects(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict):
+        yield node
+        node = list(node.values())
+    for one in node if isinstance(node, list) else ():
+        yield from _objects(one)
 
 
 def _leads_somewhere(document: dict[str, Any], ref: str) -> bool:
     node: Any = document
     for step in ref.removeprefix("#/").split("/"):
-        if not isinstance(node, dict) or step not in node:
-            return False
-        node = node[step]
-    return True
+        node = node.get(step) if isinstance(node, dict) else None
+    return node is not None
 
 
 def test_the_document_leads_nowhere_wrong_and_names_known_actions_and_types() -> None:
