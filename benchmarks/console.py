@@ -265,7 +265,7 @@ def _ratio(title: str, value: float, wanted: float) -> dict[str, Any]:
 def _line(found: AnswerTimes) -> str:
     failed = ""
     if found.failed_by:
-        failed = f"  FAILED {found.failures}, busy {found.busy_failures}: {found.failed_by}"
+        failed = f"  FAILED {found.failures}, {found.busy_failures} when busy: {found.failed_by}"
     return (
         f"p50 {found.p50_ms:7.1f}  p95 {found.p95_ms:7.1f}  p99 {found.p99_ms:7.1f} ms   "
         f"busy: p95 {found.busy_p95_ms:7.1f} ms, {found.busy_per_second:6.1f}/s{failed}"
