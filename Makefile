@@ -26,22 +26,24 @@ demo: .venv/.synced ## send a few thousand notifications, kill a worker, lose no
 
 # The stack and the jars of Spark come before pytest, so that a first download counts against no test's time limit.
 # Without it tests of real services skip with the reason, unless HONGYAN_REQUIRE_STACK=1.
-# Tests start hundreds of processes; each would compile our code anew where bytecode is not written.
-test: export PYTHONDONTWRITEBYTECODE :=
-# The browser's tests are a run of their own, made after a failure, too: Playwright keeps an event loop in its process.
-# More processes than cores, since most tests wait most of the time; ARGS="-n 0 FILE" for one of them.
-# A fresh clone's tests are compiled by one process before: each of four would compile all of them (decision 279).
-test: .venv/.synced-spark ## run every test but the soak; starts the local stack and leaves it up
-	@$(STACK) up || [ -z "$$HONGYAN_REQUIRE_STACK" ]
-	@$(BIN)/python -m hongyan.spark.jars > /dev/null || [ -z "$$HONGYAN_REQUIRE_STACK" ]
-	@[ -n "$(ARGS)" ] || [ -d tests/admin/__pycache__ ] || $(BIN)/pytest --collect-only -qq -n 0 > /dev/null || :
-	@failed=0; $(BIN)/pytest -n $(PROCESSES) --dist loadgroup --durations 15 --ignore tests/browser $(ARGS) || failed=$$?; \
-	$(if $(ARGS),:,$(BIN)/pytest -n 0 tests/browser || failed=$$?); exit $$failed
+# ARGS leave the browser's tests out, unless they name one: see tests/run_all.sh.
+# A fresh clone's tests are compiled by one process before: each of six would compile all of them (decision 279).
+OTHERS = $(if $(findstring tests/browser,$(ARGS)),,--ignore tests/browser)
+define TEST
+@$(STACK) up || [ -z "$$HONGYAN_REQUIRE_STACK" ]
+@$(BIN)/python -m hongyan.spark.jars > /dev/null || [ -z "$$HONGYAN_REQUIRE_STACK" ]
+@[ -n "$(ARGS)" ] || [ -d tests/admin/__pycache__ ] || $(BIN)/pytest --collect-only -qq -n 0 > /dev/null || :
+@PROCESSES=$(PROCESSES) $(if $(ARGS),$(BIN)/pytest -n $(PROCESSES) --dist loadgroup $(OTHERS) $(1) $(ARGS),tests/run_all.sh $(1))
+endef
 
-# `@pytest.mark.soak` marks them (decision 284). As above, the browser's run follows a failure, too.
-soak: ## run the long tests that `make test` leaves out
-	@failed=0; $(MAKE) --no-print-directory test ARGS="--soak only $(ARGS)" || failed=$$?; \
-	$(if $(ARGS),:,$(BIN)/pytest -n 0 tests/browser --soak only || failed=$$?); exit $$failed
+# Tests start hundreds of processes; each would compile our code anew where bytecode is not written.
+test soak: export PYTHONDONTWRITEBYTECODE :=
+test: .venv/.synced-spark ## run every test but the soak; starts the local stack and leaves it up (ARGS="-n 0 FILE")
+	$(call TEST)
+
+# `@pytest.mark.soak` marks them (decision 284).
+soak: .venv/.synced-spark ## run the long tests that `make test` leaves out
+	$(call TEST,--soak only)
 
 lint: .venv/.synced-spark ## style, types and import rules
 	@$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Prints the tests that failed, if so few that each is worth a run of its own. Run with pytest's list.
+"""Prints the tests that failed, if so few that each is worth a run of its own. Takes the lists of all runs.
 
 Exits with 1, and says why, where none is listed (pytest itself ended) or more than `FEW`.
 """
@@ -13,9 +13,13 @@ _GROUP = re.compile(r"@[^@\]]*$")
 """pytest-xdist writes the group of a test behind its name."""
 
 
-def main(listed: Path) -> int:
-    listed_names = json.loads(listed.read_text()) if listed.exists() else ()
-    failed = [_GROUP.sub("", name) for name in listed_names]
+def main(lists: list[Path]) -> int:
+    failed = [
+        _GROUP.sub("", name)
+        for one in lists
+        if one.exists()
+        for name in json.loads(one.read_text())
+    ]
     if not 0 < len(failed) <= FEW:
         say(f"{len(failed)} tests failed; up to {FEW} are run again alone, not these.")
         return 1
@@ -32,4 +36,4 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main([Path(one) for one in sys.argv[1:]]))

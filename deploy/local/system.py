@@ -26,6 +26,11 @@ def postgres_programs() -> Path | None:
     return Path(found).resolve().parent if found else None
 
 
+def headless_chromium() -> str | None:
+    """The path of Chromium without windows, which takes half the processor time; else of the whole one."""
+    return shutil.which("chromium-headless-shell") or shutil.which("chromium")
+
+
 _FOUND: dict[str, Callable[[], object]] = {
     "java": lambda: shutil.which("java"),
     "maven": lambda: shutil.which("mvn"),
@@ -36,7 +41,7 @@ _FOUND: dict[str, Callable[[], object]] = {
     # The core alone: the whole package would start a server of the system's.
     "mariadb-server-core": lambda: shutil.which("mariadbd"),
     "mariadb-client-core": lambda: shutil.which("my_print_defaults"),
-    "chromium": lambda: shutil.which("chromium"),
+    "chromium-headless-shell": headless_chromium,
     "fonts-noto-cjk": lambda: any(Path("/usr/share/fonts").rglob("NotoSansCJK*")),
     "systemd": lambda: shutil.which("systemd-analyze"),
 }

@@ -2,7 +2,6 @@
 synchronous interface keeps an event loop running in its process."""
 
 import os
-import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from admin.parts import ConsoleParts, open_parts
 from admin.process import run_console
 from backends.settings import ConsoleSettings, DatabaseSettings, KafkaSettings, Settings
 from deploy.local.errors import MissingPrograms
-from deploy.local.system import need
+from deploy.local.system import headless_chromium, need
 from tests.harness.databases import upgraded
 
 PASSWORD = "correct horse battery"
@@ -82,14 +81,15 @@ def served_console(
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     try:
-        need(["chromium", "fonts-noto-cjk"], print)
+        need(["chromium-headless-shell", "fonts-noto-cjk"], print)
     except MissingPrograms as missing:
         if os.environ.get("HONGYAN_REQUIRE_STACK") == "1":
             pytest.fail(str(missing), pytrace=False)
         pytest.skip(str(missing))
-    path = shutil.which("chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=headless_chromium(), args=["--no-sandbox"]
+        )
         yield browser
         browser.close()
 
