@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry
 
 from admin.app import create_app
 from admin.parts import ConsoleParts, open_parts
-from backends.addresses import address_of
+from backends.addresses import address_of, listening
 from backends.logs import identified
 from backends.metrics.process_info import show_process
 from backends.settings import Settings, SettingsError
@@ -34,7 +34,6 @@ log = structlog.get_logger(__name__)
 GRACE_S: Final = 10
 """Seconds in which requests under way may be answered after the stop."""
 CONSOLE: Final = "console"
-_BACKLOG: Final = 1_024
 _CONNECTIONS: Final = 1_000
 """More at once are refused with 503."""
 
@@ -121,8 +120,6 @@ def _end_on(stop: threading.Event, server: _Server, parts: ConsoleParts) -> None
 def _bound(address: str) -> socket.socket:
     wanted = address_of(address, "console.listen", "127.0.0.1:9480")
     try:
-        return socket.create_server(
-            (wanted.host, wanted.port), family=wanted.family, backlog=_BACKLOG
-        )
+        return listening(wanted)
     except OSError as exc:
         raise SettingsError(f"console.listen: {address}: {exc.strerror or exc}") from exc

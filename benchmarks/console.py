@@ -51,7 +51,10 @@ WATCH_BAR: Final = 1.1
 WATCH_S: Final = 70.0
 """Longer than the minute after which each stream asks for its session."""
 SECONDS: Final = 5.0
-WORKER_RECORDS: Final = 300_000
+WORKER_PER_SECOND: Final = 3_500
+"""Deliveries of the worker beside, more than it was ever seen to send: it has enough to the end."""
+_BETWEEN_S: Final = 4.0
+"""First answers of each kind of question, which are not counted."""
 _POOL: Final = 8
 _ENDED: Final = ("PARKED", "REJECTED", "EXPIRED", "UNDELIVERED", "DROPPED")
 _POLICY: Final = f"""
@@ -78,6 +81,12 @@ class ConsoleLoad(msgspec.Struct, frozen=True):
     only: Sequence[str] = ()
     """Names of questions; empty: all, with pages, watchers and freezing."""
 
+    @property
+    def worker_records(self) -> int:
+        """Returns how many notifications wait for the worker: enough for all questions."""
+        questions = len(self.only) or 2 * (len(lines()) + 1)
+        return round(questions * (1.5 * self.seconds + _BETWEEN_S) * WORKER_PER_SECOND)
+
 
 def measure(
     servers: Servers,
@@ -97,7 +106,8 @@ def measure(
             url = stack.enter_context(database_of(servers, name, kept=keep))
             say(f"filled: {msgspec.to_builtins(fill(url, shape, say))}")
         samples = read_samples(url, shape.seed)
-        worker = _worker(servers, folder, url) if load.with_worker else nullcontext(None)
+        records = load.worker_records
+        worker = _worker(servers, folder, url, records) if load.with_worker else nullcontext(None)
         beside = stack.enter_context(worker)
         return _measured(url, folder, samples, load, beside, say)
 
@@ -120,7 +130,7 @@ def _measured(
         if worker is not None:
             rate = (worker.settled() - before) / (time.monotonic() - began)
             report["worker_per_second"] = round(rate, 1)
-            report["worker_busy"] = worker.settled() < WORKER_RECORDS
+            report["worker_busy"] = worker.settled() < load.worker_records
             say(
                 f"worker beside: {rate:,.0f} deliveries/s, busy to the end: {report['worker_busy']}"
             )
@@ -205,10 +215,10 @@ def frozen_selection(url: str, rows: int = FREEZE_ROWS) -> dict[str, float]:
 
 
 @contextmanager
-def _worker(servers: Servers, folder: Path, url: str) -> Iterator[Program]:
+def _worker(servers: Servers, folder: Path, url: str, records: int) -> Iterator[Program]:
     """A worker at full rate on the database: its provider answers at once."""
     environment = _environment(folder)
-    with preloaded(servers, WORKER_RECORDS) as prefix:
+    with preloaded(servers, records) as prefix:
         policy = folder / "policy.toml"
         own = environment_for(servers, prefix, prefix, url, policy)
         with Program(["worker"], environment | own, folder / "worker.log") as worker:

@@ -23,14 +23,20 @@ class LedgerPart:
 
     def now_ms(self) -> int:
         """Returns the database's time, epoch milliseconds."""
-        with self._begin() as (_connection, now):
-            return now
+        with self._reading() as connection:
+            return self.clock(connection)
 
     @contextmanager
     def _begin(self) -> Iterator[tuple[Connection, int]]:
         """Yields the connection of one transaction, and the database's time at its start."""
         with errors(), self._database.begin() as connection:
             yield connection, self.clock(connection)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """Yields a connection for reads that need no common transaction."""
+        with errors(), self._database.reading() as connection:
+            yield connection
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:

@@ -11,6 +11,7 @@ import phonenumbers
 KEY_LENGTH: Final = 32
 _SEPARATOR = "\x1f"
 _E164 = re.compile(r"\+[1-9][0-9]{4,14}")
+_KEY: Final = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")
 
 
 def delivery_key(message_id: str, channel: str, receiver: str) -> str:
@@ -20,6 +21,11 @@ def delivery_key(message_id: str, channel: str, receiver: str) -> str:
     """
     text = f"{message_id}{_SEPARATOR}{channel}{_SEPARATOR}{receiver}"
     return sha256(text.encode()).hexdigest()[:KEY_LENGTH]
+
+
+def is_key(text: str) -> bool:
+    """Returns whether the text may be a delivery key. Some message ids look like one."""
+    return _KEY.fullmatch(text) is not None
 
 
 def normalise_receiver(channel: str, receiver: str) -> str:

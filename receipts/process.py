@@ -20,7 +20,7 @@ from typing import Final
 import structlog
 import uvicorn
 
-from backends.addresses import address_of
+from backends.addresses import address_of, listening
 from backends.logs import identified
 from backends.metrics.families import RECEIPTS
 from backends.settings import Settings, SettingsError
@@ -50,7 +50,6 @@ log = structlog.get_logger(__name__)
 
 GRACE_S: Final = 10
 """Seconds in which pushes under way may be answered after the stop."""
-_BACKLOG: Final = 1_024
 
 
 class AddressTaken(SettingsError):
@@ -220,8 +219,6 @@ def _end_on(stop: threading.Event, server: _Server) -> None:
 def _bound(address: str) -> socket.socket:
     wanted = address_of(address, "receipts.listen", "127.0.0.1:9470")
     try:
-        return socket.create_server(
-            (wanted.host, wanted.port), family=wanted.family, backlog=_BACKLOG
-        )
+        return listening(wanted)
     except OSError as exc:
         raise AddressTaken(f"receipts.listen: {address}: {exc.strerror or exc}") from exc

@@ -14,6 +14,7 @@ from sqlalchemy import bindparam, text
 
 from backends.sql.database import Database
 from message.envelope import MAX_RECEIVERS
+from message.keys import is_key
 from tracing.events import TraceEvent
 from tracing.rows import DAY_MS, events_in
 from tracing.timeline import (
@@ -43,6 +44,7 @@ SELECT resend_of, message_id FROM hongyan_deliveries
  ORDER BY min(created_at), message_id"""
 _BIZ: Final = "biz_id"
 _BY: Final = ("message_id", "delivery_key", _BIZ)
+_BY_KEY_FIRST: Final = ("delivery_key", "message_id", _BIZ)
 _MESSAGES: Final = """
 SELECT count(DISTINCT message_id) AS messages FROM hongyan_deliveries
  WHERE biz_id = :name AND created_at >= :since"""
@@ -113,7 +115,7 @@ def live_rows(
     database: Database, name: str, *, since: int = 0, limit: int = MAX_MESSAGES
 ) -> list[LedgerRow]:
     """Returns the ledger's rows of a message id, of a delivery key's message, or of a biz_id."""
-    for column in _BY:
+    for column in _BY_KEY_FIRST if is_key(name) else _BY:
         if rows := _by(database, column, name, since if column == _BIZ else 0, limit):
             if column == "delivery_key":
                 return _by(database, "message_id", rows[0].message_id, 0, 1)

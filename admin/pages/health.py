@@ -20,7 +20,7 @@ def healthz() -> Response[str]:
 def readyz(parts: GivenParts) -> Response[str]:
     """The ledger answers, too. The cause is in the log alone: anybody may ask."""
     try:
-        with errors(), parts.databases.primary.begin() as connection:
+        with errors(), parts.databases.primary.reading() as connection:
             parts.databases.clock(connection)
     except LedgerError:
         return Response("database away", status_code=503, media_type="text/plain")

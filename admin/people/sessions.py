@@ -80,12 +80,13 @@ class Sessions:
         if not token:
             return None
         hashed = token_hash(token)
-        with errors(), self._database.begin() as connection:
+        with errors(), self._database.reading() as connection:
             rows = connection.execute(_FIND, {"hash": hashed}).all()
             now = self._clock(connection)
-            if not rows or self._is_over(rows[0], now):
-                return None
-            if now - rows[0].seen_at >= SEEN_EVERY_MS:
+        if not rows or self._is_over(rows[0], now):
+            return None
+        if now - rows[0].seen_at >= SEEN_EVERY_MS:
+            with errors(), self._database.begin() as connection:
                 connection.execute(_SEEN, {"hash": hashed, "now": now})
         return _person(rows)
 

@@ -96,7 +96,8 @@ class Database:
     `hot` is for the ledger's own few statements: fixed plans, see `_FIXED_PLANS`. Connections are
     not pinged before use: a dead one costs one SqlAway, which every caller repeats. `statement_ms` ends a
     statement on PostgreSQL. `keeps_plans` is for pages: a statement is planned once a connection, since a
-    plan over all days costs more than its execution (decision 207).
+    plan over all days costs more than its execution (decision 207). Such a pool closes no connection that
+    works: threads beyond `pool_size` wait (decision 288).
     """
 
     def __init__(
@@ -148,6 +149,20 @@ class Database:
                 yield connection
 
     @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Yields a SQLAlchemy connection for reads that need no common transaction. Raises SqlError.
+
+        On PostgreSQL each statement is a transaction of its own, without the two round trips of BEGIN and
+        COMMIT. On SQLite as `begin`.
+        """
+        if not self.is_postgres:
+            with self.begin() as connection:
+                yield connection
+            return
+        with self.errors(), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
     def errors(self) -> Iterator[None]:
         """Maps errors of SQLAlchemy's own connections (`engine.connect()`) likewise."""
         try:
@@ -185,7 +200,7 @@ def _postgres(url: URL, hot: bool, keeps_plans: bool, pool_size: int, statement_
         url,
         poolclass=FairPool,
         pool_size=pool_size,
-        max_overflow=pool_size,
+        max_overflow=0 if keeps_plans else pool_size,
         pool_timeout=BUSY_MS / 1000,
         pool_reset_on_return=None,
         pool_use_lifo=True,

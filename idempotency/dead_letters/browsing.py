@@ -57,18 +57,18 @@ class LetterBrowser(LedgerPart):
 
     def one(self, origin: str) -> IndexedLetter | None:
         """Returns the letter of an origin; None without one."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             row = connection.execute(_ONE, {"origin": origin}).first()
         return IndexedLetter(*row) if row else None
 
     def reasons(self) -> list[str]:
         """Returns the reasons that occur, at most 100: one step in the index for each."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return [str(row[0]) for row in connection.execute(_REASONS)]
 
     def lag(self) -> IndexLag:
         """Returns how far the index is behind."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             behind, seen_at = connection.execute(_LAG).one()
         return IndexLag(int(behind), int(seen_at))
 
@@ -89,7 +89,7 @@ class LetterBrowser(LedgerPart):
         if wanted.lanes is not ANYWHERE and not wanted.lanes:
             return []
         statement, values = _selection(wanted, order, after)
-        with self._transaction() as connection:
+        with self._reading() as connection:
             rows = connection.execute(statement, values | {"limit": limit}).all()
         return [IndexedLetter(*row) for row in rows]
 

@@ -110,7 +110,7 @@ class AccountPauses(LedgerPart):
 
     def history(self, limit: int = MOST_SHOWN) -> list[AccountPause]:
         """Returns up to `limit` pauses, the newest first."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return [AccountPause(*row) for row in connection.execute(_HISTORY, {"limit": limit})]
 
     def _end(

@@ -154,7 +154,7 @@ class Controls(LedgerPart):
 
     def history(self, limit: int = MOST_SHOWN) -> list[LanePause]:
         """Returns up to `limit` pauses, the newest first."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return [LanePause(*row) for row in connection.execute(_HISTORY, {"limit": limit})]
 
     def drain(self, worker: str, *, author: str, reason: str) -> bool:

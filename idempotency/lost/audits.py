@@ -51,19 +51,19 @@ class Audits(LedgerPart):
 
     def since(self, hour: int) -> list[Audit]:
         """Returns the audits from that hour on, in order."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             rows = connection.execute(_SINCE, {"since": hour}).all()
         return [_audit(row) for row in rows]
 
     def between(self, since: int, until: int) -> list[Audit]:
         """Returns the audits of hours from `since` on and before `until`, the newest hour first."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             rows = connection.execute(_BETWEEN, {"since": since, "until": until}).all()
         return [_audit(row) for row in rows]
 
     def doubles(self, since: int, limit: int) -> list[StoredDouble]:
         """Returns the newest double sends since then (epoch milliseconds)."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             rows = connection.execute(_DOUBLES, {"since": since, "limit": limit}).all()
         return [
             StoredDouble(row.delivery_key, row.lane, row.at, _decoded(row.attempts)) for row in rows

@@ -216,12 +216,12 @@ class LostFindings(LedgerPart):
 
     def run_started(self, run: int) -> int:
         """Returns the start of that run, or of the next one on record; 0 without any."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return int(connection.execute(_STARTED, {"run": run}).scalar_one() or 0)
 
     def sent_call(self, delivery_key: str) -> SilentCall | None:
         """Returns the call of a delivery that is SENT and without a receipt; None for any other."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             row = connection.execute(_SENT, {"key": delivery_key}).one_or_none()
         if row is None:
             return None
@@ -274,7 +274,7 @@ class LostFindings(LedgerPart):
             return changed
 
     def _rows(self, statement: Any, values: dict[str, Any]) -> list[Finding]:
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return [_finding(row) for row in connection.execute(statement, values)]
 
 

@@ -97,20 +97,20 @@ class Runs(LedgerPart):
 
     def newest(self, job: str) -> SparkRun | None:
         """Returns the job's last run that was done; None without one."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             row = connection.execute(_NEWEST, {"job": job}).one_or_none()
         return None if row is None else _run(row)
 
     def numbered(self, run_id: int) -> SparkRun | None:
         """Returns a run; None for an unknown number."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             row = connection.execute(_NUMBERED, {"id": run_id}).one_or_none()
         return None if row is None else _run(row)
 
     def list(self, limit: int, before: int = _LATEST) -> list[SparkRun]:
         """Returns the newest runs with a number below `before`, newest first."""
         asked = {"limit": limit, "before": before}
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return [_run(row) for row in connection.execute(_LIST, asked)]
 
     def holder(self) -> str:

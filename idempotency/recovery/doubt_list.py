@@ -66,7 +66,7 @@ class DoubtList(LedgerPart):
         """Returns rows behind the place, those that are asked about first before others."""
         at, key = after or DoubtPlace(-1, "")
         asked = {"lane": lane, "at": at, "after": key, "limit": limit}
-        with self._transaction() as connection:
+        with self._reading() as connection:
             found = connection.execute(_PAGE, asked).all()
         return [
             DoubtRow(

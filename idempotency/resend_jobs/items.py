@@ -199,14 +199,14 @@ class JobItems(LedgerPart):
 
     def counts(self, job_id: str) -> list[JobCount]:
         """Returns the numbers of items by lane, account, fate and reason."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return counted_items(connection.execute(_COUNTS, {"job": job_id}).all())
 
     def counts_of(self, job_ids: Sequence[str]) -> dict[str, list[JobCount]]:
         """Returns the counts of several jobs, by job id; see `counts`."""
         if not job_ids:
             return {}
-        with self._transaction() as connection:
+        with self._reading() as connection:
             rows = connection.execute(_COUNTS_OF, {"jobs": list(job_ids)}).all()
         return {
             job_id: counted_items([row for row in rows if row.job_id == job_id])
@@ -220,7 +220,7 @@ class JobItems(LedgerPart):
         if fates:
             return self._of(job_id, fates, after, limit)
         asked = {"job": job_id, "after": after, "limit": limit}
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return [_item(row) for row in connection.execute(_ALL, asked)]
 
     def failures(self, job_id: str) -> Iterator[JobItem]:
@@ -235,7 +235,7 @@ class JobItems(LedgerPart):
         spelt = ", ".join(f"'{fate}'" for fate in fates)
         statement = text(_OF_FATE.format(fields=_FIELDS, fates=spelt))
         asked = {"job": job_id, "after": after, "limit": limit}
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return [_item(row) for row in connection.execute(statement, asked)]
 
     def _rows(self, places: Sequence[tuple[str, int]]) -> dict[str, StandingRow]:

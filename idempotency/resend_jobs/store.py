@@ -89,19 +89,19 @@ class ResendJobStore(LedgerPart):
 
     def get(self, job_id: str) -> ResendJob | None:
         """Returns a job; None for an unknown id."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             found = connection.execute(_BY_ID, {"id": job_id}).one_or_none()
         return job_of(found) if found is not None else None
 
     def open(self, limit: int = 100) -> list[ResendJob]:
         """Returns the jobs that are not over, the oldest first."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return [job_of(row) for row in connection.execute(_OPEN, {"limit": limit})]
 
     def newest(self, limit: int, before: tuple[int, str] = (_LATEST, "")) -> list[ResendJob]:
         """Returns jobs, the newest first; `before` is (created_at, id) of the last one of a page."""
         asked = {"limit": limit, "before": before[0], "before_id": before[1]}
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return [job_of(row) for row in connection.execute(_NEWEST, asked)]
 
     def advance(self, job: ResendJob, also: AlsoNoted = nothing_more, **changes: Any) -> ResendJob:
@@ -114,7 +114,7 @@ class ResendJobStore(LedgerPart):
 
     def signing_key(self) -> str:
         """Returns the key of the previews' signatures."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return str(connection.execute(_KEY).scalar_one())
 
     def has_templates(self) -> bool:

@@ -38,7 +38,6 @@ MAX_LINE: Final = 1_000
 MAX_VALUES: Final = 50
 _TOKEN: Final = re.compile(r'([a-z_]+):(?=\s|$)|(?:([a-z_]+):)?("(?:[^"\\]|\\.)*"?|\S+)')
 _PLACE: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/(\d{1,9})/(\d{1,18})")
-_KEY: Final = re.compile(r"[0-9a-f]{32}")
 _ESCAPED: Final = re.compile(r"\\(.)")
 
 
@@ -283,11 +282,6 @@ def longest(terms: DeliveryTerms) -> int:
 def _narrower(terms: DeliveryTerms) -> str:
     """Returns fields that would let the search cover more time."""
     return "state" if not terms.states else "receiver"
-
-
-def is_key(text: str) -> bool:
-    """Returns whether the text may be a delivery key."""
-    return _KEY.fullmatch(text) is not None
 
 
 def place_of(text: str) -> Origin | None:

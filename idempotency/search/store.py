@@ -20,7 +20,7 @@ from sqlalchemy import Connection, text
 from backends.sql.database import Database
 from backends.sql.errors import SqlTimeout
 from idempotency.error_mapping import errors
-from idempotency.search.language import DAY_MS, DeliveryTerms, QueryError, is_key, place_of
+from idempotency.search.language import DAY_MS, DeliveryTerms, QueryError, place_of
 from idempotency.search.statements import (
     Cursor,
     SearchSpan,
@@ -37,7 +37,7 @@ from idempotency.search.statements import (
     under_way,
 )
 from message.delivery import Origin
-from message.keys import normalise_receiver
+from message.keys import is_key, normalise_receiver
 from message.receiver_hash import HashReceiver
 from message.vocabulary import CHANNELS
 
@@ -63,10 +63,11 @@ _EPOCH: Final = date(1970, 1, 1)
 SEARCH_SESSION: Final = """
 SELECT set_config('statement_timeout', :timeout, true), set_config('enable_bitmapscan', 'on', true),
        set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
-       set_config('enable_sort', 'off', true), set_config('jit', 'off', true)"""
-_TABLES: Final = text("""
-SELECT relname FROM pg_class
- WHERE relnamespace = to_regnamespace('archive') AND relkind = 'r' ORDER BY relname DESC""")
+       set_config('enable_sort', 'off', true), set_config('jit', 'off', true),
+       ARRAY(SELECT relname::text FROM pg_class
+              WHERE relnamespace = to_regnamespace('archive') AND relkind = 'r'
+              ORDER BY relname DESC) AS archived"""
+"""Settings of a transaction; returns the archive's tables, the newest first."""
 _DAY_OF_KEY: Final = text("SELECT day FROM delivery_keys WHERE delivery_key = :key")
 
 
@@ -130,14 +131,14 @@ class Search:
     ) -> SearchPage:
         """Returns the page of `size` rows behind the cursor."""
         size = max(1, min(size, MOST))
-        with self._reading() as connection:
+        with self._reading() as (connection, archived):
             look = _Look(connection, terms, size, self._monotonic() + BUDGET_S, self._monotonic)
-            look.archived = self._archived(connection)
+            look.archived = archived
             return self._found(look, after)
 
     def by_keys(self, keys: Sequence[str]) -> list[SearchRow]:
         """Returns the deliveries of these keys that are in the ledger, in the order given."""
-        with self._reading() as connection:
+        with self._reading() as (connection, _archived):
             return [row for key in keys for row in _of_key(connection, key, partitioned=self._days)]
 
     @property
@@ -203,21 +204,18 @@ class Search:
         terms = msgspec.structs.replace(look.terms, receiver=name)
         return look.named("receiver_hash", self.hashes(terms), after, partitioned=self._days)
 
-    def _archived(self, connection: Connection) -> list[tuple[int, str]]:
-        """Returns the archive's days and tables, the newest first; none on SQLite, whose archived days are
-        files (idempotency/archive/history.py finds names in them)."""
-        if not self._database.is_postgres:
-            return []
-        found = ((_TABLE.fullmatch(name), name) for name in connection.execute(_TABLES).scalars())
-        return [(_day(match[1]), f"archive.{name}") for match, name in found if match]
-
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
+    def _reading(self) -> Iterator[tuple[Connection, list[tuple[int, str]]]]:
+        """Yields the connection of one transaction, with the archive's days and tables. SQLite has none:
+        there archived days are files (idempotency/archive/history.py finds names in them)."""
         try:
             with errors(), self._database.begin() as connection:
+                names: list[str] = []
                 if self._database.is_postgres:
-                    connection.execute(text(SEARCH_SESSION), {"timeout": str(TIMEOUT_MS)})
-                yield connection
+                    limit = {"timeout": str(TIMEOUT_MS)}
+                    names = connection.execute(text(SEARCH_SESSION), limit).one().archived
+                found = ((_TABLE.fullmatch(name), name) for name in names)
+                yield connection, [(_day(one[1]), f"archive.{name}") for one, name in found if one]
         except Exception as exc:
             if isinstance(exc.__cause__, SqlTimeout):
                 seconds = f"{TIMEOUT_MS / 1_000:g}"
@@ -320,7 +318,7 @@ class _Look:
             return []
         span = SearchSpan(since, until, _days_of(since, until) if partitioned else None)
         conditions, values = [*wanted[0], *more[0]], wanted[1] | more[1]
-        return self._read("deliveries", conditions, values, span, after)
+        return self._read("deliveries", conditions, values, span, after, hides_time=True)
 
     def opened(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
         """Reads rows in open states over whole days, by their indexes; no open row leaves the ledger."""
@@ -330,7 +328,8 @@ class _Look:
         for span in _chunks(terms.since, reached, partitioned=partitioned):
             some: list[SearchRow] = []
             for state in terms.states:
-                some += self._read("deliveries", [*opened(state), *rest], values, span, after)
+                own = [*opened(state), *rest]
+                some += self._read("deliveries", own, values, span, after, hides_time=True)
             rows += sorted(some, key=_created, reverse=True)
             reached = span.since
             if self._spent(rows):
@@ -386,10 +385,12 @@ class _Look:
         values: dict[str, Any],
         span: SearchSpan,
         after: Cursor | None,
+        *,
+        hides_time: bool = False,
     ) -> list[SearchRow]:
         archived = table != "deliveries"
         one = SearchSpan(span.since, span.until) if archived else span
-        statement, more = page(table, conditions, one, after)
+        statement, more = page(table, conditions, one, after, hides_time=hides_time)
         return self._rows(statement, values | more, table if archived else "")
 
     def _rows(self, statement: str, values: dict[str, Any], where: str) -> list[SearchRow]:

@@ -43,7 +43,7 @@ class SavedViews(LedgerPart):
 
     def of(self, owner: str) -> list[SavedView]:
         """Returns this person's views, then those that others share."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             found = connection.execute(_LIST, {"owner": owner, "limit": MOST}).all()
         return [SavedView(*row)._replace(shared=bool(row.shared)) for row in found]
 

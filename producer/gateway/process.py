@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 import uvicorn
 
-from backends.addresses import address_of
+from backends.addresses import address_of, listening
 from backends.logs import identified
 from backends.settings import Settings, SettingsError
 from message.structs import describe_structs
@@ -34,7 +34,6 @@ log = structlog.get_logger(__name__)
 GRACE_S: Final = 15
 """Seconds in which requests under way may be answered after the stop."""
 LISTEN: Final = "127.0.0.1:9484"
-_BACKLOG: Final = 1_024
 
 
 class _Server(uvicorn.Server):
@@ -125,8 +124,6 @@ def _end_on(stop: threading.Event, server: _Server) -> None:
 def _bound(address: str) -> socket.socket:
     wanted = address_of(address, "gateway.listen", LISTEN)
     try:
-        return socket.create_server(
-            (wanted.host, wanted.port), family=wanted.family, backlog=_BACKLOG
-        )
+        return listening(wanted)
     except OSError as exc:
         raise SettingsError(f"gateway.listen: {address}: {exc.strerror or exc}") from exc

@@ -79,7 +79,7 @@ def facts_of(parts: ConsoleParts, row: SearchRow) -> DeliveryFacts:
     story = _story(parts, row)
     moments = _moments(story, row.delivery_key)
     code, meaning = meaning_of(parts, row.account or "", row.reason or "")
-    with errors(), reads.begin() as connection:
+    with errors(), reads.reading() as connection:
         now = clock(connection)
     return DeliveryFacts(
         row=row,

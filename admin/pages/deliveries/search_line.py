@@ -40,7 +40,7 @@ def search_of(parts: ConsoleParts) -> Search:
 
 def now_of(parts: ConsoleParts) -> int:
     """Returns the time by the database of pages, epoch milliseconds. Raises LedgerError."""
-    with errors(), parts.databases.reads.begin() as connection:
+    with errors(), parts.databases.reads.reading() as connection:
         return parts.databases.reads_clock(connection)
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import exc as sa
 from backends.sql import database as sql
 from backends.sql.database import Database, database_url, masked
 from backends.sql.errors import SqlAway, SqlNoSchema, SqlPoolBusy, SqlTimeout, judged
+from backends.sql.fair_pool import FairPool
 
 
 @pytest.mark.parametrize(
@@ -164,6 +165,13 @@ def test_more_users_than_connections_wait_and_then_give_up(
         database.connection(),
     ):
         pass
+    database.close()
+
+
+def test_a_pool_that_keeps_plans_has_no_connection_that_it_would_close() -> None:
+    database = Database(database_url("postgresql://127.0.0.1:9/x"), pool_size=3, keeps_plans=True)
+    assert isinstance(database.engine.pool, FairPool)
+    assert database.engine.pool.permits.free == 3
     database.close()
 
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 from psycopg import sql
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from backends.sql.database import Database
 from idempotency.claims.store import MS_PER_DAY
@@ -310,15 +311,51 @@ def test_open_states_are_read_by_their_own_indexes(full: SqlLedger) -> None:
 
 @pytest.mark.stack
 @pytest.mark.usefixtures("services")
+@pytest.mark.parametrize(
+    ("line", "state"),
+    [("template:t3", "IN_FLIGHT"), ("account:main", "IN_FLIGHT"), ("state:UNKNOWN", "UNKNOWN")],
+)
+def test_the_index_of_times_is_not_read_beside_that_of_a_few_rows(
+    full: SqlLedger, line: str, state: str
+) -> None:
+    """The planner reads it once the day is large: of 1.2 million rows in 7 ms instead of 0.2."""
+    asked: list[str] = []
+
+    def keep(_connection: object, _cursor: object, statement: str, *_more: object) -> None:
+        asked.append(statement)
+
+    event.listen(full.database.engine, "before_cursor_execute", keep)
+    try:
+        Search(full.database, no_hash).page(parse(line, NOON))
+    finally:
+        event.remove(full.database.engine, "before_cursor_execute", keep)
+    (few,) = {one for one in asked if f"d.state = '{state}'" in one}
+    assert "(d.created_at + 0) >= " in few
+    assert "(d.created_at + 0) < " in few
+    assert "d.created_at >=" not in few
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("services")
 def test_a_search_keeps_its_plan_from_the_first_time_on(long: SqlLedger) -> None:
     """A plan over sixty days costs ten times its execution."""
     database = Database(long.database.url, pool_size=1, keeps_plans=True)
     search = Search(database, no_hash)
     terms = parse("biz:b7 since:2026-12-01 until:2027-01-30", NOON)
     search.page(terms)
-    with search._reading() as connection:
+    with search._reading() as (connection, _archived):
         plans = text("SELECT sum(generic_plans), sum(custom_plans) FROM pg_prepared_statements")
         generic, custom = connection.execute(plans).one()
     database.close()
     assert generic > 0
     assert custom == 0
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("services")
+def test_what_only_reads_needs_no_transaction(full: SqlLedger) -> None:
+    with full.database.reading() as connection:
+        connection.execute(text("SELECT 1"))
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        assert driver.info.transaction_status == psycopg.pq.TransactionStatus.IDLE

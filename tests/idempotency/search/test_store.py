@@ -139,8 +139,8 @@ def test_a_row_that_ends_meanwhile_is_found_once(
 ) -> None:
     read = _Look._read
 
-    def read_and_settle(look: _Look, *asked: Any) -> Any:
-        rows = read(look, *asked)
+    def read_and_settle(look: _Look, *asked: Any, **named: Any) -> Any:
+        rows = read(look, *asked, **named)
         if ending:
             assert settle(ledger, ending.pop(), Event.ACCEPTED)
         return rows
