@@ -16,7 +16,7 @@ from idempotency.ledger import LedgerUnavailable
 
 
 def test_two_hundred_watchers_cost_no_more_reads_than_one() -> None:
-    async def watch() -> tuple[int, int]:
+    async def watch() -> int:
         go = threading.Event()
         count = 0
 
@@ -35,11 +35,9 @@ def test_two_hundred_watchers_cost_no_more_reads_than_one() -> None:
         values = await asyncio.gather(*watchers)
         board.stop()
         assert all(value and value.value >= 2 for value in values)
-        return min(value.value for value in values if value), board.reads
+        return board.reads
 
-    seen, reads = asyncio.run(watch())
-    assert seen == 2
-    assert reads < 20
+    assert asyncio.run(watch()) < 20
 
 
 def test_a_failure_keeps_the_last_value_with_its_reason() -> None:

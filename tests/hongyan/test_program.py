@@ -1,7 +1,7 @@
 """The program as a shell sees it: help, exit codes, one sentence for each error."""
 
 import re
-import time
+import resource
 from pathlib import Path
 
 import pytest
@@ -29,12 +29,18 @@ COMMANDS = [
 
 def test_help_is_quick_and_names_every_command(program: Run) -> None:
     program("--help")  # the first call compiles
-    began = time.monotonic()
+    before = _processor_s()
     said = program("--help")
-    assert time.monotonic() - began < 2.0
+    assert _processor_s() - before < 2.0  # other tests may use the processor meanwhile
     assert said.code == 0
     for command in COMMANDS:
         assert command.split()[0] in said.out
+
+
+def _processor_s() -> float:
+    """Returns the processor time of the programs that have ended."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
 
 
 def test_without_a_command_the_help_is_shown(program: Run) -> None:
