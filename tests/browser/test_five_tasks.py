@@ -131,7 +131,7 @@ def test_pause_a_lane(operator: Operator, parts: ConsoleParts) -> None:
     operator.click("[data-dialog=pause]")
     page.fill("#pause-reason", "the provider repairs")
     operator.click("#pause button.danger")
-    page.wait_for_selector("text=PAUSED")
+    page.wait_for_selector(".badge:text-is('PAUSED')")  # the form has the word, too
     assert [one.lane for one in parts.ledger.controls().pauses()] == [LANE]
     operator.done()
 
