@@ -18,7 +18,7 @@ from admin.access import OF_ROW, OPTION, Access, Forbidden, Person, Role
 from admin.parts import ConsoleParts
 from admin.web import cookies
 from admin.web.csrf import FIELD, HEADER, csrf_fits, is_own_site
-from admin.web.view import NEW_COOKIE, AnyConnection, csrf_cookie
+from admin.web.view import NEW_COOKIE, NOW, AnyConnection, csrf_cookie
 
 _LARGEST: Final = 2**63 - 1
 _WHOLE: Final = re.compile(r"-?[0-9]{1,400}")
@@ -79,10 +79,11 @@ def _refuse_large(connection: AnyConnection, handler: BaseRouteHandler) -> None:
 async def _person(connection: AnyConnection, parts: ConsoleParts) -> Person:
     name = cookies.cookie_name(cookies.SESSION, parts.secure)
     token = connection.cookies.get(name, "")
-    person = await to_thread.run_sync(parts.people.sessions.find, token) if token else None
-    if person is None:
+    found = await to_thread.run_sync(parts.people.sessions.find, token) if token else None
+    if found is None:
         raise NotSignedIn
-    return person
+    connection.scope["state"][NOW] = found.now
+    return found.person
 
 
 async def _check_rule(connection: AnyConnection, access: Access, person: Person) -> None:

@@ -18,14 +18,13 @@ from typing import Final
 
 import structlog
 import uvicorn
-from litestar import Litestar
-from prometheus_client import CollectorRegistry
+from litestar.types import ASGIApp
 
 from admin.app import create_app
+from admin.metrics import ConsoleMetrics, RequestTimes
 from admin.parts import ConsoleParts, open_parts
 from backends.addresses import address_of, listening
 from backends.logs import identified
-from backends.metrics.process_info import show_process
 from backends.settings import Settings, SettingsError
 from sending.runtime.health import Health, HealthServer
 
@@ -33,7 +32,6 @@ log = structlog.get_logger(__name__)
 
 GRACE_S: Final = 10
 """Seconds in which requests under way may be answered after the stop."""
-CONSOLE: Final = "console"
 _CONNECTIONS: Final = 1_000
 """More at once are refused with 503."""
 
@@ -59,8 +57,9 @@ def run_console(
         listener = stack.enter_context(_bound(listen or settings.console.listen))
         parts = open_parts(settings, stack)
         app = create_app(parts)
-        server = _server(app, settings)
-        health = _health(settings, stop)
+        metrics = ConsoleMetrics()
+        server = _server(RequestTimes(app, metrics), settings)
+        health = _health(settings, stop, metrics)
         health.start()
         stack.callback(health.stop)
         host, port = listener.getsockname()[:2]
@@ -72,7 +71,7 @@ def run_console(
     return 0
 
 
-def _server(app: Litestar, settings: Settings) -> _Server:
+def _server(app: ASGIApp, settings: Settings) -> _Server:
     proxies = settings.console.proxies
     return _Server(
         uvicorn.Config(
@@ -91,10 +90,8 @@ def _server(app: Litestar, settings: Settings) -> _Server:
     )
 
 
-def _health(settings: Settings, stop: threading.Event) -> HealthServer:
+def _health(settings: Settings, stop: threading.Event, metrics: ConsoleMetrics) -> HealthServer:
     """Returns `/healthz`, `/readyz` and `/metrics` at an address of their own."""
-    registry = CollectorRegistry()
-    show_process(registry, CONSOLE)
     health = Health(
         {},
         ready=lambda: "it stops" if stop.is_set() else None,
@@ -102,7 +99,9 @@ def _health(settings: Settings, stop: threading.Event) -> HealthServer:
         waiting=lambda: False,
         monotonic=time.monotonic,
     )
-    return HealthServer(settings.console.health_address, health, registry, "console.health_address")
+    return HealthServer(
+        settings.console.health_address, health, metrics.registry, "console.health_address"
+    )
 
 
 def _end_on(stop: threading.Event, server: _Server, parts: ConsoleParts) -> None:

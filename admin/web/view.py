@@ -36,6 +36,8 @@ _SHARED: Final = ("t", "sentence", "entries")
 """Names of a template's values that language and roles alone decide."""
 NEW_COOKIE: Final = "cookie_before_login"
 """Key of a token made for this answer, in the scope's state."""
+NOW: Final = "now"
+"""Key of the request's time by the database's clock, in the scope's state; see `View.now_ms`."""
 
 
 @cache
@@ -130,6 +132,13 @@ class View:
     def address(self) -> str:
         """The address of the client."""
         return self._connection.client.host if self._connection.client else ""
+
+    @property
+    def now_ms(self) -> int:
+        """The time of the request by the primary database's clock, epoch milliseconds. Only a request with
+        a session has one."""
+        found: int = self._connection.scope["state"][NOW]
+        return found
 
     def text(self, key: str, **arguments: object) -> str:
         """Returns a text in the person's language."""

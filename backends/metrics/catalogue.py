@@ -6,6 +6,7 @@ from typing import Final
 
 from backends.metrics import (
     campaigns_families,
+    console_families,
     gateway_families,
     lookback_families,
     receipts_families,
@@ -25,6 +26,7 @@ FAMILIES: Final = (
     *gateway_families.FAMILIES,
     *lookback_families.FAMILIES,
     *campaigns_families.FAMILIES,
+    *console_families.FAMILIES,
 )
 BY_NAME: Final = {family.name: family for family in FAMILIES}
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from backends.metrics.buckets import BATCHES, SECONDS
 from backends.metrics.catalogue import FAMILIES
-from backends.metrics.families import PROCESSES, Family
+from backends.metrics.families import PROCESSES, TRACERS, Family
 
 _HEAD: Final = """\
 # Metrics
@@ -20,7 +20,8 @@ Made from the code by `python -m backends.metrics.docs_page`; a change belongs i
 Each process shows its metrics at `/metrics`, in Prometheus' text format: a worker at
 `worker.health_address`, a recovery at `recovery.health_address`, receipts at `receipts.listen`, a
 look-back at `lookback.health_address`, campaigns at `campaigns.health_address`, a relay at
-`relay.health_address`, a gateway at `gateway.health_address`. `HEAD` answers as `GET`, without a body.
+`relay.health_address`, a gateway at `gateway.health_address`, a console at `console.health_address`.
+`HEAD` answers as `GET`, without a body.
 
 - A name that ends in `_total` is a counter: it starts at 0 with the process. Use `rate()` or `increase()`.
 - A histogram has the samples `_bucket`, `_sum` and `_count`. All processes use the same buckets.
@@ -34,6 +35,7 @@ section for each alert.
 """
 _TITLES: Final = {
     PROCESSES: "Every process",
+    TRACERS: "Every process but the console",
     ("worker", "recovery"): "Worker and recovery",
     ("worker",): "Worker",
     ("recovery",): "Recovery",
@@ -42,6 +44,7 @@ _TITLES: Final = {
     ("lookback",): "Look-back",
     ("campaigns",): "Campaigns",
     ("relay",): "Relay",
+    ("console",): "Console",
 }
 
 

@@ -15,7 +15,10 @@ GATEWAY: Final = "gateway"
 RELAY: Final = "relay"
 LOOKBACK: Final = "lookback"
 CAMPAIGNS: Final = "campaigns"
-PROCESSES: Final = (WORKER, RECOVERY, RECEIPTS, LOOKBACK, CAMPAIGNS, RELAY, GATEWAY)
+CONSOLE: Final = "console"
+TRACERS: Final = (WORKER, RECOVERY, RECEIPTS, LOOKBACK, CAMPAIGNS, RELAY, GATEWAY)
+"""Processes that write trace events."""
+PROCESSES: Final = (*TRACERS, CONSOLE)
 
 
 class MetricType(StrEnum):

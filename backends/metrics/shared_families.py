@@ -7,6 +7,7 @@ from typing import Final
 from backends.metrics.families import (
     PROCESSES,
     RECOVERY,
+    TRACERS,
     WORKER,
     Family,
     MetricType,
@@ -99,7 +100,7 @@ TRACE_DROPPED: Final = counter(
     "Trace events lost.",
     "sink",
     "reason",
-    by=PROCESSES,
+    by=TRACERS,
     watch="any rise: `hongyan trace` has gaps",
 )
 BUILD_INFO: Final = gauge(

@@ -12,13 +12,13 @@ from litestar import Response, post
 
 from admin.access import Role, needs
 from admin.pages.deliveries.search import found_page
-from admin.pages.deliveries.search_line import allowed, parsed, problem_of
+from admin.pages.deliveries.search_line import allowed, problem_of
 from admin.parts import ConsoleParts
 from admin.web.forms import WrongForm
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
 from admin.web.moments import iso
 from admin.web.sealing import SealBroken, unsealed
-from idempotency.search.language import DeliveryTerms, QueryError
+from idempotency.search.language import DeliveryTerms, QueryError, parse
 from idempotency.search.store import MOST as PAGE
 from idempotency.search.store import SearchRow
 from tracing.masks import masked_text
@@ -44,7 +44,7 @@ def export(
     reason = form.reason()
     try:
         line = unsealed(parts.settings.console.secret, person.id, form.required("s"))
-        wanted = allowed(parsed(parts, line), person)
+        wanted = allowed(parse(line, view.now_ms), person)
         parts.journal.record_alone(
             person=person.name,
             action="delivery.export",

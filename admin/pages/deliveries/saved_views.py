@@ -6,12 +6,12 @@ from litestar import post
 from litestar.params import FromPath
 
 from admin.access import Role, needs
-from admin.pages.deliveries.search_line import address_of, is_personal, parsed, problem_of
+from admin.pages.deliveries.search_line import is_personal, problem_of
 from admin.web.errors import Missing
 from admin.web.forms import WrongForm
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
 from admin.web.view import Page
-from idempotency.search.language import QueryError
+from idempotency.search.language import QueryError, parse
 
 
 @post("/search/views", opt=needs(Role.VIEWER), status_code=200, sync_to_thread=True)
@@ -19,7 +19,7 @@ def save(view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenFor
     """Keeps a line, in the place of the person's view of that name. Raises WrongForm."""
     name, line = form.required("name"), form.required("q")
     try:
-        terms = parsed(parts, line)
+        terms = parse(line, view.now_ms)
     except QueryError as exc:
         raise WrongForm("search.not_saved", problem=problem_of(exc, view.texts).text) from exc
     if is_personal(line, terms):
@@ -27,7 +27,7 @@ def save(view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenFor
     shared = bool(form.text("shared"))
     if not parts.ledger.views().save(person.name, name, line, shared=shared):
         raise WrongForm("search.not_saved_name", "name")
-    return view.redirect(address_of(parts, person, line, terms))
+    return view.redirect("/search")
 
 
 @post(

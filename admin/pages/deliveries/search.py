@@ -12,12 +12,12 @@ from litestar import Response, get, post
 from litestar.params import FromQuery
 
 from admin.access import Person, Role, needs
+from admin.pages.deliveries.result_rows import rows_of
 from admin.pages.deliveries.search_line import (
     LineProblem,
     address_of,
     allowed,
     is_personal,
-    parsed,
     problem_of,
     resend_address,
     search_of,
@@ -31,7 +31,7 @@ from admin.web.view import Page, View
 from idempotency.archive.history import PastDeliveries
 from idempotency.lookups import FoundRow
 from idempotency.search.fields import RULES
-from idempotency.search.language import DeliveryTerms, QueryError
+from idempotency.search.language import DeliveryTerms, QueryError, parse
 from idempotency.search.statements import Cursor
 from idempotency.search.store import SearchPage, SearchRow
 from idempotency.search.wording import completions
@@ -81,7 +81,7 @@ def search(
     if not line:
         return _page(view, parts, person, SearchResult())
     try:
-        terms = parsed(parts, line)
+        terms = parse(line, view.now_ms)
         if q and is_personal(line, terms):
             return _by_button(view, parts, person, line, terms)
         return _results(view, parts, person, (line, s), terms, after)
@@ -96,7 +96,7 @@ def find(view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenFor
     if not line:
         return view.redirect("/search")
     try:
-        terms = parsed(parts, line)
+        terms = parse(line, view.now_ms)
         target = _only_hit(parts, person, terms) if terms.names or terms.place else ""
     except QueryError as exc:
         return _refused(view, parts, person, line, exc)
@@ -113,7 +113,7 @@ def complete(
     answer: dict[str, Any] = {"words": "", "problem": "", "options": []}
     try:
         if line.strip():
-            answer["words"] = words_of(parsed(parts, line), view.texts)
+            answer["words"] = words_of(parse(line, view.now_ms), view.texts)
     except QueryError as exc:
         answer["problem"] = problem_of(exc, view.texts).text
     for one in completions(line, _account_names(parts, person)):
@@ -200,11 +200,14 @@ def _refused(view: View, parts: ConsoleParts, person: Person, line: str, error: 
 def _page(
     view: View, parts: ConsoleParts, person: Person, result: SearchResult, status: int = 200
 ) -> Page:
+    # The saved views are for whoever looks for a search. Each read of them costs a page with rows 6 %.
+    has_rows = result.found is not None and bool(result.found.rows)
     return view.page(
         "deliveries/search.html",
         status=status,
         result=result,
-        views=parts.ledger.views().of(person.name),
+        rows_of=rows_of,
+        views=None if has_rows else parts.ledger.views().of(person.name),
         examples=EXAMPLES,
         rules=RULES,
     )

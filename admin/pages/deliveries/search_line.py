@@ -13,9 +13,8 @@ from admin.parts import ConsoleParts
 from admin.web.languages import Texts
 from admin.web.sealing import sealed
 from admin.web.view import query
-from idempotency.error_mapping import errors
 from idempotency.search.fields import ENDED, LANE_NAMES
-from idempotency.search.language import DeliveryTerms, QueryError, parse
+from idempotency.search.language import DeliveryTerms, QueryError
 from idempotency.search.store import Search
 from idempotency.search.wording import Phrase, error_phrase, explained
 from message.receiver_hash import hasher
@@ -36,17 +35,6 @@ class LineProblem(NamedTuple):
 def search_of(parts: ConsoleParts) -> Search:
     """Returns searches on the database of pages."""
     return Search(parts.databases.reads, hasher(parts.settings.outcomes.hash_key))
-
-
-def now_of(parts: ConsoleParts) -> int:
-    """Returns the time by the database of pages, epoch milliseconds. Raises LedgerError."""
-    with errors(), parts.databases.reads.reading() as connection:
-        return parts.databases.reads_clock(connection)
-
-
-def parsed(parts: ConsoleParts, line: str) -> DeliveryTerms:
-    """Returns the terms of a line. Raises QueryError, LedgerError."""
-    return parse(line, now_of(parts))
 
 
 def allowed(terms: DeliveryTerms, person: Person) -> DeliveryTerms | None:
