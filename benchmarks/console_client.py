@@ -11,17 +11,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 import psycopg
 
 from admin.access import Role
+from admin.pages.deliveries.search_line import is_personal
 from admin.parts import open_parts
 from admin.web.cookies import SESSION
+from admin.web.sealing import sealed
+from backends.metrics.console_families import TOOK
 from backends.settings import ConsoleSettings, DatabaseSettings, Settings
 from benchmarks.console_sql import HASH_KEY
 from benchmarks.processes import Program
+from idempotency.search.language import parse
 
 PERSON: Final = "console-bench"
 _PASSWORD: Final = "the benchmark's own, long enough"
@@ -40,12 +44,13 @@ _SETTLED_S: Final = 2.0
 class ConsoleProgram:
     """`hongyan console` and a person who is signed in."""
 
-    def __init__(self, program: Program, address: str, sessions: list[str]) -> None:
+    def __init__(self, program: Program, address: str, person: int, sessions: list[str]) -> None:
         self.program = program
         self.host, self.port = (
             urlsplit(f"//{address}").hostname or "",
             urlsplit(f"//{address}").port,
         )
+        self._person = person
         self.sessions = sessions
         self.cookie = self._sign_in(f"http://{address}")
         self._local = threading.local()
@@ -71,6 +76,20 @@ class ConsoleProgram:
         if answer.status != http.client.OK:
             raise RuntimeError(f"{path}: {answer.status}")
         return body
+
+    def search(self, line: str) -> bytes:
+        """Returns the first page of a search. The address is the one to which the box leads: it holds a
+        line that may name a person sealed, and a page with the line itself would not be searched for."""
+        personal = is_personal(line, parse(line, time.time_ns() // 1_000_000))
+        held = f"s={sealed(_SECRET, self._person, line)}" if personal else f"q={quote(line)}"
+        return self.get(f"/search?{held}")
+
+    def answered(self, route: str, within_s: float) -> tuple[float, float]:
+        """Returns how many answers of a route the console timed, and how many of them took at most so long,
+        by its own clock. `within_s` is a bound of `backends.metrics.buckets`."""
+        labels = f'route="{route}"'
+        every = sum(self.program.values(f"{TOOK.name}_count", labels))
+        return every, sum(self.program.values(f"{TOOK.name}_bucket", f'le="{within_s:g}",{labels}'))
 
     def cold_bytes(self, path: str) -> int:
         """Returns the bytes of a page and of all its files, as they are sent."""
@@ -100,10 +119,10 @@ def console_on(url: str, environment: Mapping[str, str], folder: Path) -> Iterat
         "HONGYAN_CONSOLE__SECRET": _SECRET,
         "HONGYAN_CONSOLE__HEALTH_ADDRESS": "127.0.0.1:0",
     }
-    sessions = _people(url)
+    person, sessions = _people(url)
     log = folder / "console.log"
     with Program(["console", "--listen", "127.0.0.1:0"], own, log) as program:
-        yield ConsoleProgram(program, _address(log), sessions)
+        yield ConsoleProgram(program, _address(log), person, sessions)
 
 
 async def watch(
@@ -153,8 +172,8 @@ def _count(connection: psycopg.Connection[Any]) -> int:
     return int(row[0])
 
 
-def _people(url: str) -> list[str]:
-    """Makes the person, once, and 200 sessions. Returns their tokens."""
+def _people(url: str) -> tuple[int, list[str]]:
+    """Makes the person, once, and 200 sessions. Returns the person's number and the sessions' tokens."""
     settings = Settings(database=DatabaseSettings(url=url), console=ConsoleSettings(secret=_SECRET))
     with ExitStack() as stack:
         parts = open_parts(settings, stack)
@@ -166,7 +185,7 @@ def _people(url: str) -> list[str]:
                 number = users.add(connection, PERSON, by="benchmark", password=_PASSWORD)
             parts.people.users.set_roles(connection, number, dict.fromkeys(Role, ("*",)))
             begin = parts.people.sessions.begin
-            return [begin(connection, number, "127.0.0.1") for _ in range(200)]
+            return number, [begin(connection, number, "127.0.0.1") for _ in range(200)]
 
 
 def _address(log: Path) -> str:

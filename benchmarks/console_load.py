@@ -36,6 +36,10 @@ class AnswerTimes(msgspec.Struct, frozen=True):
     """Text of the first failure."""
 
 
+def _nothing() -> None:
+    pass
+
+
 def ask_at_once(
     ask: Callable[[random.Random], object],
     *,
@@ -43,9 +47,13 @@ def ask_at_once(
     seconds: float = 5.0,
     every_s: float = EVERY_S,
     seed: int = 1,
+    began: Callable[[], None] = _nothing,
+    ended: Callable[[], None] = _nothing,
 ) -> AnswerTimes:
-    """Lets the clients ask for some seconds once in `every_s`, then half as long without a pause."""
-    paced, failed, _took = _run(ask, clients, seconds, every_s, seed)
+    """Lets the clients ask for some seconds once in `every_s`, then half as long without a pause. Calls
+    `began` before the first counted question with pauses, and `ended` after the last one's answer."""
+    paced, failed, _took = _run(ask, clients, seconds, every_s, seed, began)
+    ended()
     busy, busy_failed, took = _run(ask, clients, seconds / 2, 0.0, seed + 1)
     p50, p95, p99 = (_percentile(paced, share) for share in (50, 95, 99))
     return AnswerTimes(
@@ -68,9 +76,10 @@ def _run(
     seconds: float,
     every_s: float,
     seed: int,
+    at_start: Callable[[], None] = _nothing,
 ) -> tuple[list[float], list[str], float]:
     """Returns the answers' times in milliseconds, what failures said, and the seconds that it took."""
-    ready = threading.Barrier(clients)
+    ready = threading.Barrier(clients, action=at_start)
     began: list[float] = []
 
     def client(number: int) -> tuple[list[float], list[str]]:
