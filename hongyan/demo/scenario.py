@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
+from math import ceil
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -36,13 +37,14 @@ RECOVERY: Final = "recovery"
 KILL_AT: Final = 0.35
 """Share of the deliveries that are in the ledger when the first worker dies."""
 PER_SECOND: Final = 500
-"""Notifications handed to Kafka a second."""
+"""Notifications handed to Kafka a second, at most."""
+SHORTEST_S: Final = 2.0
+"""Time over which the notifications of a small file are spread: the first worker is killed meanwhile."""
 PATIENCE_S: Final = 120.0
 _LOOK_S: Final = 0.1
 _TRACE_S: Final = 3.0
 _THAWED_S: Final = 0.02
 """Time between two tries to freeze the first worker in mid-call."""
-_FREEZES: Final = 200
 _FLUSH_S: Final = 30.0
 
 Say = Callable[[str], None]
@@ -114,20 +116,26 @@ class DemoRun:
         A line without created_at is created when it is read, right before it is handed to Kafka."""
         outcome = EnqueueOutcome()
         sender = NotificationSender(self._environment.settings.kafka, outcome)
-        began = time.monotonic()
-        self._say(f"both workers are ready; sending {PER_SECOND} notifications a second")
+        began, per_second = time.monotonic(), rate_of(self._expected)
+        self._say(f"both workers are ready; sending {per_second} notifications a second")
         while True:
-            due = int((time.monotonic() - began) * PER_SECOND) - self._sends.notifications
+            due = int((time.monotonic() - began) * per_second) - self._sends.notifications
             self._send(sender, islice(lines, max(due, 0)))
             progress = self._reader.look()
             self._show(progress, self._expected)
-            if not self._killed_at and progress.states.total() >= self._expected * KILL_AT:
-                self._kill_in_mid_call(progress)
+            tries = not self._killed_at and progress.states.total() >= self._expected * KILL_AT
+            if tries:
+                self._try_to_kill(progress)
             self._note_takeover()
-            if self._killed_at and progress.is_over(self._expected):
+            if progress.is_over(self._expected):
                 break
             self._check(began)
-            time.sleep(_LOOK_S)
+            time.sleep(_THAWED_S if tries else _LOOK_S)
+        if not self._killed_at:
+            log = self._environment.tree.log(FIRST)
+            raise DemoFailed(
+                f"{FIRST} never had a call under way that the provider knew; its log is {log}; run it again"
+            )
         sender.finish(_FLUSH_S)
         if not outcome.ok:
             raise DemoFailed(f"not everything reached the embedded Kafka: {outcome}")
@@ -137,25 +145,22 @@ class DemoRun:
             sender.send(line)
             self._sends.add(line.notification)
 
-    def _kill_in_mid_call(self, progress: FleetProgress) -> None:
-        """Freezes the first worker until a look shows calls under way, then kills it as it is."""
+    def _try_to_kill(self, progress: FleetProgress) -> None:
+        """Freezes the first worker, and kills it as it is if it has a call under way. Else it goes on."""
         tree = self._environment.tree
-        for _ in range(_FREEZES):
-            tree.freeze(FIRST)
-            held = self._reader.in_flight(FIRST)
-            arrived = sum(self._has_accepted(key) for key in held)
-            if arrived:
-                tree.kill(FIRST)
-                self._killed_at = time.monotonic()
-                self._reader.killed.append(FIRST)
-                self._say(
-                    f"kill -9 {FIRST} after {progress.seconds:.1f} s, in mid-call: it had "
-                    f"{len(held)} deliveries in flight, and the provider had {arrived} of them"
-                )
-                return
+        tree.freeze(FIRST)
+        held = self._reader.in_flight(FIRST)
+        arrived = sum(self._has_accepted(key) for key in held)
+        if not arrived:
             tree.thaw(FIRST)
-            time.sleep(_THAWED_S)
-        raise DemoFailed(f"{FIRST} never had a call under way; its log is {tree.log(FIRST)}")
+            return
+        tree.kill(FIRST)
+        self._killed_at = time.monotonic()
+        self._reader.killed.append(FIRST)
+        self._say(
+            f"kill -9 {FIRST} after {progress.seconds:.1f} s, in mid-call: it had "
+            f"{len(held)} deliveries in flight, and the provider had {arrived} of them"
+        )
 
     def _has_accepted(self, key: str) -> bool:
         seen = self._environment.provider.seen(key)
@@ -225,6 +230,11 @@ class DemoRun:
             if complete or time.monotonic() > deadline:
                 return stories
             time.sleep(_LOOK_S)
+
+
+def rate_of(notifications: int) -> int:
+    """Returns how many notifications go to Kafka a second."""
+    return min(PER_SECOND, ceil(notifications / SHORTEST_S))
 
 
 def _await_ready(environment: DemoEnvironment, *names: str) -> None:

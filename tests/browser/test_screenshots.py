@@ -46,7 +46,8 @@ def demo_console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoConso
             file = folder / "few.jsonl"
             file.write_bytes(b"".join(islice(lines, FEW)))
     command = [str(PROGRAM), "demo", "--file", str(file), "--keep", "kept"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=180)
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=180)
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
     with console(folder, "--folder", "kept") as (address, passwords):
         yield DemoConsole(address, passwords)
 

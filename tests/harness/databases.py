@@ -1,14 +1,15 @@
 """Databases of one's own: empty, or with an upgraded ledger.
 
 A ledger is not migrated each time. On PostgreSQL, where that takes the server more than a second, it is
-copied from a template that is made once for these migrations and this day, and used again by later tests of
-its process (see `ledgers`). On SQLite, where that takes a
-tenth of a second of processor time, it is a copy of a file that each process migrates once.
+copied from a template that is made once for these migrations, this day and what furnishes it, and used
+again by later tests of its process (see `ledgers`). On SQLite, where that takes a tenth of a second of
+processor time, it is a copy of a file that each process migrates once.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import secrets
 import sqlite3
 import uuid
@@ -59,8 +60,8 @@ def fresh_database(server_url: str) -> Iterator[str]:
 @contextmanager
 def fresh_ledger(server_url: str, furnish: Furnish | None = None) -> Iterator[str]:
     """The URL of a new database with an upgraded ledger that has an identity of its own; dropped
-    afterwards. One that is used again is as `furnish` left it."""
-    kept = _KEPT.setdefault((server_url, _template_name(), furnish), [])
+    afterwards. It is as `furnish`, a function of a module, left its template."""
+    kept = _KEPT.setdefault((server_url, _template_name(furnish), furnish), [])
     one = _of_kept(kept) or _copied(server_url, furnish)
     try:
         yield named(server_url, one.ledger.name)
@@ -160,13 +161,10 @@ def _drop(server_url: str, name: str) -> None:
 
 def _copied(server_url: str, furnish: Furnish | None) -> _Kept:
     name = f"t_{uuid.uuid4().hex[:16]}"
-    template = _template(server_url)
+    template = _template(server_url, furnish)
     with connected(server_url) as server:
         server.execute(_create(name, template))
-    url = named(server_url, name)
-    if furnish is not None:
-        furnish(url)
-    connection = connected(url)
+    connection = connected(named(server_url, name))
     found = ledgers.known(connection, name)
     _identify(connection)
     return _Kept(found, connection)
@@ -195,23 +193,35 @@ def _identify(connection: psycopg.Connection) -> None:
     connection.execute("UPDATE ledger_identity SET id = %s", (secrets.token_hex(6),))
 
 
-def _template(server_url: str) -> str:
+def _template(server_url: str, furnish: Furnish | None = None) -> str:
     """Its name; made by whoever comes first, and seen only when it is whole."""
-    name = _template_name()
+    name = _template_name(furnish)
+    base = "template1" if furnish is None else _template(server_url)
     with connected(server_url) as server:
         server.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
         found = "SELECT 1 FROM pg_database WHERE datname = %s"
         if server.execute(found, (name,)).fetchone() is None:
             draft = f"{name}_draft"
             server.execute(_statement("DROP DATABASE IF EXISTS {} WITH (FORCE)", draft))
-            server.execute(_create(draft, "template1"))
-            upgrade(Settings(database=DatabaseSettings(url=named(server_url, draft))))
+            server.execute(_create(draft, base))
+            if furnish is None:
+                upgrade(Settings(database=DatabaseSettings(url=named(server_url, draft))))
+            else:
+                furnish(named(server_url, draft))
             server.execute(_statement("ALTER DATABASE {} RENAME TO {}", draft, name))
     return name
 
 
-def _template_name() -> str:
-    return f"template_{datetime.now(UTC):%Y%m%d}_{_version()}"
+def _template_name(furnish: Furnish | None = None) -> str:
+    base = f"template_{datetime.now(UTC):%Y%m%d}_{_version()}"
+    return base if furnish is None else f"{base}_{_digest(furnish)}"
+
+
+@cache
+def _digest(furnish: Furnish) -> str:
+    """Changes with the function and its module."""
+    text = Path(str(inspect.getsourcefile(furnish))).read_bytes()
+    return hashlib.sha256(furnish.__qualname__.encode() + text).hexdigest()[:12]
 
 
 @cache
