@@ -19,13 +19,14 @@ from typing import Any
 import httpx
 import msgspec
 
+from backends.interpreter import tune_interpreter
 from backends.kafka import clients as kafka
 from backends.settings import Settings, load
 from benchmarks.cores import take_own
 from benchmarks.ground import LANE
 from benchmarks.meter import LoopMeter
 from channels.http_client.transport import Transport
-from dispatcher.process import open_worker, tune_interpreter
+from dispatcher.process import open_worker
 from idempotency.ledger import Claim, Ledger, Settlement
 from idempotency.payload_cipher import body_digest
 from idempotency.prefilter import Prefilter

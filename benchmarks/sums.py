@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from backends.interpreter import tune_interpreter
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.telemetry import moments_of
 from dispatcher.pipeline.work import Assignment, KafkaRecord, Work
-from dispatcher.process import tune_interpreter
 from idempotency.sums.counter import MinuteSums, Series
 from message.delivery import deliveries_of
 from message.envelope import Notification, encode

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Final
 
 import structlog
 from msgspec.structs import replace
 
 from backends.addresses import address_of
+from backends.interpreter import tune_interpreter
 from backends.kafka import clients as kafka
 from backends.logs import identified
 from backends.settings import Settings
@@ -45,21 +44,6 @@ from sending.template_renderer import followed_templates
 from tracing import open_recorder
 
 log = structlog.get_logger(__name__)
-
-SWITCH_INTERVAL_S: Final = 0.005
-"""How long one thread may hold the interpreter. It is Python's default, set in case a library changed it.
-Shorter ones cost CPU without a gain (docs/decisions/040-threads-and-the-interpreter-lock.md)."""
-
-GC_THRESHOLDS: Final = (50_000, 20, 100)
-"""Seldom: the hot path makes no cycles, and each collection holds every thread up."""
-
-
-def tune_interpreter() -> None:
-    """Tunes the interpreter for a hundred waiting threads; called once, after all imports."""
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def run_worker(

@@ -97,10 +97,12 @@ def run(context: typer.Context) -> None:
     with serving(context, "campaigns") as (settings, stop):
         from functools import partial
 
+        from backends.interpreter import tune_interpreter
         from dispatcher.process import leave
         from producer.campaigns.process import run_campaigns
         from producer.campaigns.row_checks import row_checks
 
+        tune_interpreter()
         leave(run_campaigns(settings, stop, partial(row_checks, settings)))
 
 

@@ -121,7 +121,9 @@ def console(
         raise WrongUsage("--folder goes with --demo alone")
     with serving(context, "console") as (settings, stop):
         from admin.process import run_console
+        from backends.interpreter import tune_interpreter
 
+        tune_interpreter()
         raise typer.Exit(run_console(settings, stop, listen))
 
 

@@ -31,6 +31,8 @@ def gateway(
     ] = "",
 ) -> None:
     with serving(context, "gateway") as (settings, stop):
+        from backends.interpreter import tune_interpreter
         from producer.gateway.process import run_gateway
 
+        tune_interpreter()
         raise typer.Exit(run_gateway(settings, stop, listen))

@@ -68,9 +68,11 @@ def lookback(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     with serving(context, "lookback") as (settings, stop):
+        from backends.interpreter import tune_interpreter
         from dispatcher.process import leave
         from lookback.process import run_lookback
 
+        tune_interpreter()
         leave(run_lookback(settings, stop))
 
 

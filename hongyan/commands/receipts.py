@@ -31,6 +31,8 @@ def receipts(
     ] = "",
 ) -> None:
     with serving(context, "receipts") as (settings, stop):
+        from backends.interpreter import tune_interpreter
         from receipts.process import run_receipts
 
+        tune_interpreter()
         raise typer.Exit(run_receipts(settings, stop, listen))

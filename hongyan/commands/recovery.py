@@ -45,8 +45,10 @@ def recovery(
 
         require_sound(settings)
         require_telemetry(settings)
+        from backends.interpreter import tune_interpreter
         from dispatcher.process import leave
         from hongyan.flags import patterns
         from recovery.process import run_recovery
 
+        tune_interpreter()
         leave(run_recovery(settings, stop, patterns(lanes), embedded=embedded))

@@ -20,6 +20,8 @@ HELP: Final = explained(
 
 def relay(context: typer.Context) -> None:
     with serving(context, "relay") as (settings, stop):
+        from backends.interpreter import tune_interpreter
         from producer.relay.process import run_relay
 
+        tune_interpreter()
         raise typer.Exit(run_relay(settings, stop))
