@@ -57,7 +57,7 @@ class Person:
     def may(self, role: Role, lane: str = "") -> bool:
         """Returns whether the person has the role, for this lane if one is given."""
         held = self.patterns(role)
-        return any(fnmatchcase(lane, one) for one in held) if lane else bool(held)
+        return _fits(lane, held) if lane else bool(held)
 
     def require(self, role: Role, lane: str = "") -> None:
         """Raises Forbidden where `may` returns False."""
@@ -71,11 +71,16 @@ class Person:
 
     def among(self, lanes: Iterable[str], role: Role = Role.VIEWER) -> list[str]:
         """Returns those of the lanes for which the person has the role."""
-        return [lane for lane in lanes if self.may(role, lane)]
+        held = self.patterns(role)
+        return list(lanes) if ANY_LANE in held else [lane for lane in lanes if _fits(lane, held)]
 
     def everywhere(self, role: Role) -> bool:
         """Returns whether the person has the role for all lanes."""
         return ANY_LANE in self.patterns(role) or "*.*" in self.patterns(role)
+
+
+def _fits(lane: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(lane, one) for one in patterns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,10 @@ COLUMNS: Final = (
     "policy_version",
     "resend_of",
     "owner",
-    "day",
     "kafka_topic",
     "kafka_partition",
     "kafka_offset",
+    "day",
 )
 _SHOWN: Final = ", ".join(f"d.{name}" for name in COLUMNS)
 _ENDED: Final = "d.state IN ({})".format(", ".join(f"'{state}'" for state in ENDED))

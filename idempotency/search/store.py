@@ -12,16 +12,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 
 from backends.sql.database import Database
 from backends.sql.errors import SqlTimeout
 from idempotency.error_mapping import errors
 from idempotency.search.language import DAY_MS, DeliveryTerms, QueryError, place_of
 from idempotency.search.statements import (
+    COLUMNS,
     Cursor,
     SearchSpan,
     ended_page,
@@ -53,6 +55,10 @@ _CHUNKS: Final = (2, 14, 48)
 _FIRST_SLICE_MS: Final = 60_000
 _GROWTH: Final = 4
 _SPARE: Final = 1.25
+_KEPT: Final = 256
+"""Statements that are kept as SQLAlchemy read them."""
+_OWN: Final = COLUMNS.index("kafka_topic")
+"""Columns that a SearchRow has as they are."""
 _SLACK_DAYS: Final = 8
 """Days before its end on which a delivery may have been claimed."""
 _TABLE: Final = re.compile(r"deliveries_(\d{8})")
@@ -395,8 +401,7 @@ class _Look:
 
     def _rows(self, statement: str, values: dict[str, Any], where: str) -> list[SearchRow]:
         asked = values | {"limit": self._size + 1}
-        found = self._connection.execute(text(statement), asked).mappings().all()
-        return [_row(dict(row), where) for row in found]
+        return [_row(row, where) for row in self._connection.execute(_text(statement), asked)]
 
     def _page(self, rows: list[SearchRow], reached: int) -> SearchPage:
         by_end = self.terms.by_end
@@ -422,8 +427,8 @@ def _of_key(connection: Connection, key: str, *, partitioned: bool) -> list[Sear
             return []
         span = SearchSpan(_ALL.since, _ALL.until, (day, day))
     statement, values = page("deliveries", conditions, span, None)
-    found = connection.execute(text(statement), values | {"value": key, "limit": 1}).mappings()
-    return [_row(dict(row), "") for row in found]
+    found = connection.execute(_text(statement), values | {"value": key, "limit": 1})
+    return [_row(row, "") for row in found]
 
 
 def _fits(row: SearchRow, terms: DeliveryTerms) -> bool:
@@ -437,12 +442,17 @@ def _fits(row: SearchRow, terms: DeliveryTerms) -> bool:
     )
 
 
-def _row(found: dict[str, Any], where: str) -> SearchRow:
-    topic, partition = found.pop("kafka_topic"), found.pop("kafka_partition")
-    offset = found.pop("kafka_offset")
-    found.pop("day")
+def _row(found: Sequence[Any], where: str) -> SearchRow:
+    """Returns the row of a statement over COLUMNS: the row's own first, then those of its place."""
+    topic, partition, offset = found[_OWN : _OWN + 3]
     origin = Origin(topic, partition, offset) if topic else None
-    return SearchRow(**found, origin=origin, where=where)
+    return SearchRow(*(*found[:_OWN], origin, where))
+
+
+@lru_cache(_KEPT)
+def _text(statement: str) -> TextClause:
+    """Returns the same object for the same statement: SQLAlchemy then knows it without reading it."""
+    return text(statement)
 
 
 def _chunks(since: int, until: int, *, partitioned: bool) -> Iterator[SearchSpan]:

@@ -15,6 +15,7 @@ from hongyan.commands import demo
 from hongyan.demo.environment import DemoEnvironment
 from hongyan.demo.progress import ProgressReader
 from hongyan.demo.proof import AcknowledgedSends, Addressee, ProviderProof, prove, quantile
+from hongyan.demo.scenario import PER_SECOND, rate_of
 from message.envelope import Notification
 from simulator import LedgerRecord, read_ledger
 from tests.hongyan.conftest import Run
@@ -197,3 +198,11 @@ def test_the_demo_says_why_it_shows_no_spark_job(
     assert why in spark_note.spark_note(str(folder))
     monkeypatch.setenv("PATH", str(folder / "bin"))
     assert "Java 17" in spark_note.spark_note(""), "java in PATH must be a program"
+
+
+@pytest.mark.parametrize(
+    ("notifications", "per_second"),
+    [(1, 1), (60, 30), (999, 500), (1_000, PER_SECOND), (10**6, PER_SECOND)],
+)
+def test_a_small_file_is_sent_over_two_seconds(notifications: int, per_second: int) -> None:
+    assert rate_of(notifications) == per_second

@@ -12,8 +12,8 @@ from backends.settings import OutcomeSettings
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.partitions import ensure_partitions
 from idempotency.search.language import QueryError, parse
-from idempotency.search.statements import Cursor
-from idempotency.search.store import Search, SearchPage, _Look
+from idempotency.search.statements import COLUMNS, Cursor
+from idempotency.search.store import Search, SearchPage, SearchRow, _Look
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery, Origin
 from message.envelope import Template
@@ -351,3 +351,8 @@ def test_a_record_is_found_by_its_place_though_it_was_read_late(
         assert keys(found(search, world, f"place:{topic}/3/{offset} since:1d")) == [key]
     assert keys(found(search, world, f"place:{topic}/3/5 since:1d")) == []
     assert keys(found(search, world, f"place:{topic}/2/10 since:1d")) == []
+
+
+def test_a_row_has_the_columns_of_its_statement_in_their_order() -> None:
+    own = COLUMNS[: COLUMNS.index("kafka_topic")]
+    assert SearchRow.__struct_fields__ == (*own, "origin", "where")
