@@ -43,8 +43,15 @@ SELECT resend_of, message_id FROM hongyan_deliveries
  GROUP BY resend_of, message_id
  ORDER BY min(created_at), message_id"""
 _BIZ: Final = "biz_id"
-_BY: Final = ("message_id", "delivery_key", _BIZ)
-_BY_KEY_FIRST: Final = ("delivery_key", "message_id", _BIZ)
+_KEY: Final = "delivery_key"
+_BY: Final = ("message_id", _KEY, _BIZ)
+_BY_KEY_FIRST: Final = (_KEY, "message_id", _BIZ)
+_DAY_OF_KEY: Final = "SELECT day FROM delivery_keys WHERE delivery_key = :key"
+_OF_KEY: Final = "SELECT message_id FROM hongyan_deliveries WHERE delivery_key = :key"
+_OF_KEY_AND_DAY: Final = (
+    "SELECT message_id FROM deliveries WHERE delivery_key = :key AND day = {day}"
+)
+"""The day is a literal: the planner then looks at its partition alone, of two months' days."""
 _MESSAGES: Final = """
 SELECT count(DISTINCT message_id) AS messages FROM hongyan_deliveries
  WHERE biz_id = :name AND created_at >= :since"""
@@ -116,9 +123,12 @@ def live_rows(
 ) -> list[LedgerRow]:
     """Returns the ledger's rows of a message id, of a delivery key's message, or of a biz_id."""
     for column in _BY_KEY_FIRST if is_key(name) else _BY:
-        if rows := _by(database, column, name, since if column == _BIZ else 0, limit):
-            if column == "delivery_key":
-                return _by(database, "message_id", rows[0].message_id, 0, 1)
+        if column == _KEY:
+            message = _message_of(database, name)
+            rows = _by(database, "message_id", message, 0, 1) if message else []
+        else:
+            rows = _by(database, column, name, since if column == _BIZ else 0, limit)
+        if rows:
             return rows
     return []
 
@@ -188,6 +198,18 @@ def _by(database: Database, column: str, name: str, since: int, limit: int) -> l
     return [row for row in rows if row.message_id in newest]
 
 
+def _message_of(database: Database, key: str) -> str:
+    """Returns the message of a delivery in the ledger; empty if it has none of this key."""
+    query = _OF_KEY
+    if database.is_postgres:
+        days = _all(database, _DAY_OF_KEY, {"key": key})
+        if not days:
+            return ""
+        query = _OF_KEY_AND_DAY.format(day=int(days[0]["day"]))
+    found = _all(database, query, {"key": key})
+    return str(found[0]["message_id"]) if found else ""
+
+
 def _events(database: Database, messages: Sequence[str]) -> list[TraceEvent]:
     query = "SELECT events FROM trace_events WHERE message_id IN :messages ORDER BY at"
     found = _all(database, query, {"messages": list(messages)}, expanding="messages")
@@ -214,7 +236,7 @@ def _all(
     statement = text(query)
     if expanding:
         statement = statement.bindparams(bindparam(expanding, expanding=True))
-    with database.errors(), database.engine.connect() as connection:
+    with database.reading() as connection:
         return connection.execute(statement, values).mappings().all()
 
 

@@ -9,6 +9,7 @@ the partial indexes' own, spelt as there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from itertools import product
 from typing import Any, Final, NamedTuple
 
@@ -103,10 +104,17 @@ def leaves_out_under_way(column: str) -> bool:
     return column in ("receiver_hash", "template")
 
 
-def of_accounts(terms: DeliveryTerms) -> list[str]:
-    """Returns the conditions that let `deliveries_account` be read, beside those of `filters`: none without
-    an account."""
-    return ["d.account IS NOT NULL", _NOT_UNDER_WAY] if terms.accounts else []
+def in_time(terms: DeliveryTerms, *, postgres: bool) -> tuple[list[str], Timed]:
+    """Returns the conditions and the time that let `deliveries_account` be read, without an account
+    `deliveries_time`, beside those of `filters`."""
+    if terms.accounts:
+        return ["d.account IS NOT NULL", _NOT_UNDER_WAY], Timed.PLAINLY
+    return [_NOT_UNDER_WAY], Timed.BY_INDEX if postgres else Timed.PLAINLY
+
+
+def is_in_order(terms: DeliveryTerms) -> bool:
+    """Returns whether the index of `in_time` has the page's rows and no others."""
+    return len(terms.accounts) <= 1 and not (terms.lanes or terms.states or terms.error)
 
 
 def of_place() -> list[str]:
@@ -161,34 +169,41 @@ def filters(terms: DeliveryTerms) -> tuple[list[str], dict[str, Any]]:
     return conditions, values
 
 
+class Timed(StrEnum):
+    """How a statement spells the time of its rows: what index the planner may read it by."""
+
+    PLAINLY = "d.created_at"
+    BY_END = "d.updated_at"
+    BY_INDEX = "(d.created_at + 0)"
+    """As in `deliveries_time`, which has the rows of a window in their order. PostgreSQL alone."""
+    BY_NONE = "(d.created_at - 0)"
+    """For a few rows by an index without times: beside it the planner would read an index of times of the
+    whole day, once that is large (decision 288)."""
+
+
 def page(
     table: str,
     conditions: Sequence[str],
     span: SearchSpan,
     cursor: Cursor | None,
     *,
-    time: str = "created_at",
-    hides_time: bool = False,
+    timed: Timed = Timed.PLAINLY,
     limit: str = ":limit",
 ) -> tuple[str, dict[str, Any]]:
-    """Returns one SELECT of the newest rows, and its values but `limit`.
-
-    `hides_time` is for a few rows by an index without times: beside it the planner would read the index of
-    times of the whole day, once that is large (decision 288).
-    """
-    at = f"(d.{time} + 0)" if hides_time else f"d.{time}"
-    bounds = [f"{at} >= :since AND {at} < :until"]
+    """Returns one SELECT of the newest rows, and its values but `limit`."""
+    bounds = [f"{timed} >= :since AND {timed} < :until"]
     values: dict[str, Any] = {"since": span.since, "until": span.until}
     if span.days is not None:  # literals: the planner leaves partitions out
         first, last = span.days
         bounds.append(f"d.day = {first}" if first == last else f"d.day BETWEEN {first} AND {last}")
+    order = Timed.PLAINLY if timed is Timed.BY_NONE else timed
     if cursor is not None:
-        bounds.append(f"(d.{time}, d.delivery_key) < (:at, :after)")
+        bounds.append(f"({order}, d.delivery_key) < (:at, :after)")
         values |= {"at": cursor.at, "after": cursor.key}
     where = " AND ".join([*conditions, *bounds])
     statement = (
         f"SELECT {_SHOWN} FROM {table} AS d WHERE {where}"  # noqa: S608 - names of ours
-        f" ORDER BY d.{time} DESC, d.delivery_key DESC LIMIT {limit}"
+        f" ORDER BY {order} DESC, d.delivery_key DESC LIMIT {limit}"
     )
     return statement, values
 
@@ -233,7 +248,7 @@ def _class_page(
     bounds, more = _lane_bounds(terms)
     values |= more | {"error_class": terms.error.partition(":")[0]}
     own = [_ENDED, "d.reason IS NOT NULL", f"{_CLASS[postgres]} = :error_class", *bounds, *rest]
-    statement, more = page(table, own, span, cursor, time="updated_at")
+    statement, more = page(table, own, span, cursor, timed=Timed.BY_END)
     return statement, values | more
 
 
@@ -260,7 +275,7 @@ def _newest(
     for number, columns in enumerate(scans):
         own = [f"d.{column} = :{column}_of_{number}" for column in columns]
         values |= {f"{column}_of_{number}": value for column, value in columns.items()}
-        part, more = page(table, [_ENDED, *own, *rest], span, cursor, time="updated_at")
+        part, more = page(table, [_ENDED, *own, *rest], span, cursor, timed=Timed.BY_END)
         parts.append(f"SELECT * FROM ({part}) AS p{number}")  # noqa: S608 - ours
         values |= more
     if len(parts) == 1:

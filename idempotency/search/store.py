@@ -26,13 +26,15 @@ from idempotency.search.statements import (
     COLUMNS,
     Cursor,
     SearchSpan,
+    Timed,
     ended_page,
     equal,
     filters,
+    in_time,
+    is_in_order,
     is_opened,
     leaves_out_under_way,
     named,
-    of_accounts,
     of_place,
     opened,
     page,
@@ -295,18 +297,16 @@ class _Look:
         """Reads by the time of the claim, in slices that grow. Of accounts, by their index."""
         terms, rows = self.terms, list[SearchRow]()
         rest, values = filters(terms)
-        own, flying = of_accounts(terms), list[SearchRow]()
-        if own:
-            flying = self._under_way(([], {}), after, partitioned)
-        reached, length = _end(terms, after), _FIRST_SLICE_MS
-        if len(terms.accounts) == 1 and not (terms.lanes or terms.states):
-            length = DAY_MS  # the index gives the page's rows and no others
+        own, timed = in_time(terms, postgres=partitioned)
+        flying = self._under_way(([], {}), after, partitioned)
+        reached = _end(terms, after)
+        length = DAY_MS if is_in_order(terms) else _FIRST_SLICE_MS
         while reached > terms.since:
             since = max(terms.since, reached - length, _day_start(reached - 1))
             span = SearchSpan(since, reached, _days_of(since, reached) if partitioned else None)
             some: list[SearchRow] = []
             for table in ("deliveries", *self._tables(span)):
-                some += self._read(table, [*own, *rest], values, span, after)
+                some += self._read(table, [*own, *rest], values, span, after, timed)
             rows += _merged(some, flying, span)
             reached, length = since, _longer(length, len(some), self._size + 1 - len(rows))
             if self._spent(rows):
@@ -324,7 +324,7 @@ class _Look:
             return []
         span = SearchSpan(since, until, _days_of(since, until) if partitioned else None)
         conditions, values = [*wanted[0], *more[0]], wanted[1] | more[1]
-        return self._read("deliveries", conditions, values, span, after, hides_time=True)
+        return self._read("deliveries", conditions, values, span, after, Timed.BY_NONE)
 
     def opened(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
         """Reads rows in open states over whole days, by their indexes; no open row leaves the ledger."""
@@ -335,7 +335,7 @@ class _Look:
             some: list[SearchRow] = []
             for state in terms.states:
                 own = [*opened(state), *rest]
-                some += self._read("deliveries", own, values, span, after, hides_time=True)
+                some += self._read("deliveries", own, values, span, after, Timed.BY_NONE)
             rows += sorted(some, key=_created, reverse=True)
             reached = span.since
             if self._spent(rows):
@@ -391,12 +391,11 @@ class _Look:
         values: dict[str, Any],
         span: SearchSpan,
         after: Cursor | None,
-        *,
-        hides_time: bool = False,
+        timed: Timed = Timed.PLAINLY,
     ) -> list[SearchRow]:
         archived = table != "deliveries"
         one = SearchSpan(span.since, span.until) if archived else span
-        statement, more = page(table, conditions, one, after, hides_time=hides_time)
+        statement, more = page(table, conditions, one, after, timed=timed)
         return self._rows(statement, values | more, table if archived else "")
 
     def _rows(self, statement: str, values: dict[str, Any], where: str) -> list[SearchRow]:

@@ -174,6 +174,9 @@ def enter(database: Database, **fields: Any) -> None:
     values = ", ".join(f":{name}" for name in row)
     with database.engine.begin() as connection:
         connection.execute(text(f"INSERT INTO deliveries ({names}) VALUES ({values})"), row)
+        if database.is_postgres:
+            key = "INSERT INTO delivery_keys (delivery_key, day) VALUES (:delivery_key, :day)"
+            connection.execute(text(key), row)
 
 
 def told(database: Database, name: str) -> list[tuple[str, list[str]]]:

@@ -18,12 +18,13 @@ from idempotency.claims.store import MS_PER_DAY
 from idempotency.partitions import ensure_partitions, partition_name
 from idempotency.search.language import parse
 from idempotency.search.statements import (
+    Cursor,
     SearchSpan,
     ended_page,
     equal,
     filters,
+    in_time,
     named,
-    of_accounts,
     of_place,
     opened,
     page,
@@ -152,14 +153,17 @@ def test_each_term_reads_its_index_in_its_days(full: SqlLedger) -> None:
 
 @pytest.mark.stack
 @pytest.mark.usefixtures("services")
-def test_a_slice_of_time_reads_one_day_by_its_block_ranges(full: SqlLedger) -> None:
+@pytest.mark.parametrize("line", ["since:1h", "lane:sms.notice state:SENT"])
+def test_a_slice_of_time_reads_one_day_by_the_index_of_times(full: SqlLedger, line: str) -> None:
     at = (TODAY + 3) * MS_PER_DAY + 40_000_000
-    conditions, values = filters(parse("lane:sms.notice state:SENT", NOON))
+    terms = parse(line, NOON)
+    conditions, values = filters(terms)
+    own, timed = in_time(terms, postgres=True)
     one = SearchSpan(at, at + 60_000, (TODAY + 3, TODAY + 3))
-    statement, more = page("deliveries", conditions, one, None)
+    after = Cursor(at + 30_000, "k")
+    statement, more = page("deliveries", [*own, *conditions], one, after, timed=timed)
     (found,) = scans(full, statement, values | more)
-    assert found[0] == partition_name("deliveries", TODAY + 3)
-    assert "created_at" in found[1]
+    assert found == (partition_name("deliveries", TODAY + 3), f"{found[0]}_expr_idx")
 
 
 @pytest.mark.stack
@@ -170,7 +174,9 @@ def test_accounts_are_read_by_their_index_in_one_day(full: SqlLedger) -> None:
     for line in ("account:main", "account:main,other", "lane:sms.notice account:main"):
         terms = parse(line, NOON)
         conditions, values = filters(terms)
-        statement, more = page("deliveries", [*of_accounts(terms), *conditions], one, None)
+        statement, more = page(
+            "deliveries", [*in_time(terms, postgres=True)[0], *conditions], one, None
+        )
         (found,) = scans(full, statement, values | more)
         assert found[0] == partition_name("deliveries", TODAY + 3)
         assert "account_created_at" in found[1], line

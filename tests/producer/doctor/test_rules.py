@@ -67,8 +67,8 @@ SQLITE = DatabaseFacts(
     kind="sqlite",
     version="3.45",
     settings={"synchronous": "1"},
-    schema="0036",
-    program_schema="0036",
+    schema="0037",
+    program_schema="0037",
     runs=True,
 )
 OLD = msgspec.structs.replace(healthy.DATABASE, version="12.4")
