@@ -26,7 +26,7 @@ from psycopg import sql
 from sqlalchemy import create_engine
 
 from backends.settings import DatabaseSettings, Settings
-from backends.sql import migrations
+from backends.sql import migrations, online_indexes
 from backends.sql.database import database_url
 from idempotency import partitions
 from idempotency.sql_ledger import upgrade
@@ -226,9 +226,10 @@ def _digest(furnish: Furnish) -> str:
 
 @cache
 def _version() -> str:
-    """Changes with the migrations and with what makes partitions."""
+    """Changes with the migrations, with the indexes that they name, and with what makes partitions."""
     scripts = sorted(Path(str(migrations.__file__)).parent.rglob("*.py"))
-    texts = [path.read_bytes() for path in (*scripts, Path(partitions.__file__))]
+    makers = [Path(str(one.__file__)) for one in (online_indexes, partitions)]
+    texts = [path.read_bytes() for path in (*scripts, *makers)]
     return hashlib.sha256(b"\0".join(texts)).hexdigest()[:12]
 
 

@@ -133,6 +133,11 @@ def tables(found: list[tuple[str, str]]) -> set[str]:
     return {table for table, _index in found if table != "deliveries_default"}
 
 
+def indexes(found: list[tuple[str, str]]) -> list[str]:
+    """The indexes of days. Of an empty table any index may be read."""
+    return [index for table, index in found if table != "deliveries_default"]
+
+
 @pytest.mark.stack
 @pytest.mark.usefixtures("services")
 def test_each_term_reads_its_index_in_its_days(full: SqlLedger) -> None:
@@ -189,7 +194,7 @@ def test_a_place_reads_its_index_in_its_days(full: SqlLedger) -> None:
     statement, more = page("deliveries", [*of_place(), *conditions], span(), None)
     found = scans(full, statement, values | more)
     assert len(tables(found)) == 2
-    assert all("kafka_partition_kafka_offset" in index for _table, index in found), found
+    assert all("kafka_partition_kafka_offset" in index for index in indexes(found)), found
 
 
 @pytest.mark.stack
@@ -297,7 +302,7 @@ def test_of_sixty_small_days_a_search_reads_its_own_by_index_and_none_whole(
     statement, more = page("deliveries", [*of_place(), *conditions], whole, None)
     found = scans(long, statement, values | more)
     assert len(tables(found)) == DAYS
-    assert all("kafka_offset" in index for _table, index in found), found
+    assert all("kafka_offset" in index for index in indexes(found)), found
 
 
 @pytest.mark.stack
@@ -336,8 +341,8 @@ def test_the_index_of_times_is_not_read_beside_that_of_a_few_rows(
     finally:
         event.remove(full.database.engine, "before_cursor_execute", keep)
     (few,) = {one for one in asked if f"d.state = '{state}'" in one}
-    assert "(d.created_at + 0) >= " in few
-    assert "(d.created_at + 0) < " in few
+    assert "(d.created_at - 0) >= " in few
+    assert "(d.created_at - 0) < " in few
     assert "d.created_at >=" not in few
 
 
