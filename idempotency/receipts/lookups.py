@@ -30,6 +30,6 @@ class ReceiptShown(NamedTuple):
 
 def receipts_of(database: Database, delivery_key: str) -> list[ReceiptShown]:
     """Returns the delivery's receipts, oldest first; MOST at most. Raises LedgerError."""
-    with errors(), database.begin() as connection:
+    with errors(), database.reading() as connection:
         asked = {"key": delivery_key, "limit": MOST}
         return [ReceiptShown(*row) for row in connection.execute(_OF_DELIVERY, asked)]

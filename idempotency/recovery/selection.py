@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from backends.sql.database import Database
 from idempotency.error_mapping import errors
@@ -143,9 +143,14 @@ class Picks(LedgerPart):
         """Returns the row of a delivery key, by its day; None without one."""
         if not self._database.is_postgres:
             return next(iter(self._by("delivery_key", key)), None)
-        with errors(), self._database.begin() as connection:
+        with self._reading() as connection:
             day = connection.execute(_DAY_OF_KEY, {"key": key}).scalar_one_or_none()
-        return next(iter(self.at([(key, day)])), None) if day is not None else None
+            if day is None:
+                return None
+            asked = {"rows": _places([(key, day)])}
+            return next(
+                iter(self._found(connection, self._at, asked, self.clock(connection))), None
+            )
 
     def of_biz(self, biz_id: str) -> list[Pick]:
         """Returns every delivery of a business id."""
@@ -155,8 +160,7 @@ class Picks(LedgerPart):
         """Returns the rows of these delivery keys and days, in no order."""
         if not places:
             return []
-        rows = msgspec.json.encode([{"key": key, "day": day} for key, day in places]).decode()
-        return self._read(self._at, {"rows": rows})
+        return self._read(self._at, {"rows": _places(places)})
 
     def pages(self, wanted: Wanted, until: int, size: int = PAGE) -> Iterator[list[Pick]]:
         """Yields the rows whose state began up to `until`, at most `size` at a time."""
@@ -201,10 +205,18 @@ class Picks(LedgerPart):
         return self._read(statement, {"name": name, "limit": NAMED})
 
     def _read(self, statement: str, values: dict[str, Any]) -> list[Pick]:
-        asked = {name: value for name, value in values.items() if f":{name}" in statement}
         with self._begin() as (connection, now):
-            found = connection.execute(text(statement), asked | {"now": now})
-            return [_pick(row) for row in found]
+            return self._found(connection, statement, values, now)
+
+    def _found(
+        self, connection: Connection, statement: str, values: dict[str, Any], now: int
+    ) -> list[Pick]:
+        asked = {name: value for name, value in values.items() if f":{name}" in statement}
+        return [_pick(row) for row in connection.execute(text(statement), asked | {"now": now})]
+
+
+def _places(places: Sequence[tuple[str, int]]) -> str:
+    return msgspec.json.encode([{"key": key, "day": day} for key, day in places]).decode()
 
 
 def page_statement(wanted: Wanted, state: State) -> str:

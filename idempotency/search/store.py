@@ -146,7 +146,7 @@ class Search:
 
     def by_keys(self, keys: Sequence[str]) -> list[SearchRow]:
         """Returns the deliveries of these keys that are in the ledger, in the order given."""
-        with self._reading() as (connection, _archived):
+        with errors(), self._database.reading() as connection:
             return [row for key in keys for row in _of_key(connection, key, partitioned=self._days)]
 
     @property

@@ -16,9 +16,10 @@ from admin.access import OF_ROW, Person, Role, needs
 from admin.pages.deliveries.actions import ACTIONS, choices_of, seen_of
 from admin.pages.deliveries.delivery_facts import (
     DeliveryFacts,
+    OpenedContents,
     channel_of,
     facts_of,
-    kept_of,
+    opened_of,
     row_of,
 )
 from admin.pages.deliveries.request_preview import (
@@ -33,7 +34,6 @@ from admin.web.forms import WrongForm
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
 from admin.web.view import Page, View
 from channels.probe.meaning import meaning
-from idempotency.payload_cipher import PayloadUnreadable
 from idempotency.search.store import SearchRow
 from message.envelope import EnvelopeError
 
@@ -92,7 +92,8 @@ def _page(
     revealed: RevealedParts,
     news: tuple[str, str] = ("", ""),
 ) -> Page:
-    facts = facts_of(parts, row)
+    opened = opened_of(parts, row)
+    facts = facts_of(parts, row, opened, view.now_ms)
     own = f"/deliveries/{row.delivery_key}"
     return view.page(
         "deliveries/delivery.html",
@@ -107,7 +108,7 @@ def _page(
         seen=seen_of(facts.pick),
         job=f"console-{secrets.token_hex(8)}",
         reaction=_reaction(parts, facts),
-        **_message(parts, row, revealed),
+        **_message(parts, row, opened, revealed),
     )
 
 
@@ -119,15 +120,15 @@ def _reaction(parts: ConsoleParts, facts: DeliveryFacts) -> str:
     return meaning(channel.errors.outcome(facts.code), channel)
 
 
-def _message(parts: ConsoleParts, row: SearchRow, revealed: RevealedParts) -> dict[str, Any]:
+def _message(
+    parts: ConsoleParts, row: SearchRow, opened: OpenedContents, revealed: RevealedParts
+) -> dict[str, Any]:
     """Returns the message's parts and its request; the reason, where the payload cannot be read."""
-    message, request, problem = MessageShown("", ""), RequestPreview(), ""
+    message, request, problem = MessageShown("", ""), RequestPreview(), opened.problem
     try:
-        if (kept := kept_of(parts, row)) is not None:
-            message = message_shown(row, kept, revealed)
-            request = preview(parts, row, kept, revealed)
-    except PayloadUnreadable as exc:
-        problem = str(exc)
+        if opened.kept is not None:
+            message = message_shown(row, opened.kept, revealed)
+            request = preview(parts, row, opened.kept, revealed)
     except EnvelopeError:
         problem = "EnvelopeError"
     return {"message": message, "request": request, "unreadable": problem}

@@ -54,6 +54,15 @@ class DeliveryFacts(NamedTuple):
     meaning: ErrorRow | None
     """That code's row in the adapter's table."""
     now_ms: int
+    """Time of the request."""
+
+
+class OpenedContents(NamedTuple):
+    """A delivery's payload and receiver, opened. Personal data: no template gets it."""
+
+    kept: KeptRow | None = None
+    problem: str = ""
+    """Why the payload cannot be read; empty if it can be, or is not there."""
 
 
 def row_of(parts: ConsoleParts, key: str, person: Person) -> SearchRow:
@@ -72,15 +81,15 @@ def row_of(parts: ConsoleParts, key: str, person: Person) -> SearchRow:
     return found[0]
 
 
-def facts_of(parts: ConsoleParts, row: SearchRow) -> DeliveryFacts:
+def facts_of(
+    parts: ConsoleParts, row: SearchRow, opened: OpenedContents, now_ms: int
+) -> DeliveryFacts:
     """Returns everything about the row. Raises LedgerError."""
     reads, clock = parts.databases.reads, parts.databases.reads_clock
     pick = None if row.where else Picks(reads, clock).keyed(row.delivery_key)
     story = _story(parts, row)
     moments = _moments(story, row.delivery_key)
     code, meaning = meaning_of(parts, row.account or "", row.reason or "")
-    with errors(), reads.reading() as connection:
-        now = clock(connection)
     return DeliveryFacts(
         row=row,
         pick=pick,
@@ -89,10 +98,10 @@ def facts_of(parts: ConsoleParts, row: SearchRow) -> DeliveryFacts:
         copies=story.copies if story else (),
         siblings=len(story.deliveries) - 1 if story else 0,
         receipts=receipts_of(reads, row.delivery_key),
-        receiver=masked_receiver(parts, row),
+        receiver=_masked_receiver(row, opened.kept),
         code=code,
         meaning=meaning,
-        now_ms=now,
+        now_ms=now_ms,
     )
 
 
@@ -106,12 +115,15 @@ def kept_of(parts: ConsoleParts, row: SearchRow) -> KeptRow | None:
     return archived.kept(found[0]) if found else None
 
 
-def masked_receiver(parts: ConsoleParts, row: SearchRow) -> str:
-    """Returns the masked receiver; empty where it cannot be opened. Raises LedgerError."""
+def opened_of(parts: ConsoleParts, row: SearchRow) -> OpenedContents:
+    """Returns what `kept_of` does, or why not. Raises LedgerError."""
     try:
-        kept = kept_of(parts, row)
-    except PayloadUnreadable:
-        return ""
+        return OpenedContents(kept_of(parts, row))
+    except PayloadUnreadable as exc:
+        return OpenedContents(problem=str(exc))
+
+
+def _masked_receiver(row: SearchRow, kept: KeptRow | None) -> str:
     return mask(row.lane.partition(".")[0], kept.receiver) if kept else ""
 
 
