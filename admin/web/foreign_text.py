@@ -35,5 +35,7 @@ def with_marks_shown(value: object) -> object:
 def _is_seen(text: str) -> bool:
     """Returns whether no such mark is in it. The text of a page comes here once for each macro around it,
     and this takes a quarter of the pattern's time."""
+    if text.isascii():
+        return text.isprintable() or str.replace(text, "\n", "").isprintable()
     line = str.replace(text, "\n", "")
     return line.isprintable() and not any(one in line for one in _PRINTABLE)

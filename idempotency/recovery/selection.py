@@ -139,12 +139,14 @@ class Picks(LedgerPart):
                 return found
         return []
 
-    def keyed(self, key: str) -> Pick | None:
-        """Returns the row of a delivery key, by its day; None without one."""
+    def keyed(self, key: str, day: int | None = None) -> Pick | None:
+        """Returns the row of a delivery key, by its day; None without one. Whoever knows the day spares its
+        lookup."""
         if not self._database.is_postgres:
             return next(iter(self._by("delivery_key", key)), None)
         with self._reading() as connection:
-            day = connection.execute(_DAY_OF_KEY, {"key": key}).scalar_one_or_none()
+            if day is None:
+                day = connection.execute(_DAY_OF_KEY, {"key": key}).scalar_one_or_none()
             if day is None:
                 return None
             asked = {"rows": _places([(key, day)])}

@@ -103,6 +103,8 @@ class SearchRow(msgspec.Struct, frozen=True):
     origin: Origin | None = None
     where: str = ""
     """The archive's table, for a row that left the ledger."""
+    day: int | None = None
+    """Of its partition, as `delivery_keys` has it; None for a row of a file."""
 
 
 class SearchPage(msgspec.Struct, frozen=True):
@@ -445,7 +447,7 @@ def _row(found: Sequence[Any], where: str) -> SearchRow:
     """Returns the row of a statement over COLUMNS: the row's own first, then those of its place."""
     topic, partition, offset = found[_OWN : _OWN + 3]
     origin = Origin(topic, partition, offset) if topic else None
-    return SearchRow(*(*found[:_OWN], origin, where))
+    return SearchRow(*(*found[:_OWN], origin, where, found[_OWN + 3]))
 
 
 @lru_cache(_KEPT)

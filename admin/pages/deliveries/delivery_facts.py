@@ -86,7 +86,7 @@ def facts_of(
 ) -> DeliveryFacts:
     """Returns everything about the row. Raises LedgerError."""
     reads, clock = parts.databases.reads, parts.databases.reads_clock
-    pick = None if row.where else Picks(reads, clock).keyed(row.delivery_key)
+    pick = None if row.where else Picks(reads, clock).keyed(row.delivery_key, row.day)
     story = _story(parts, row)
     moments = _moments(story, row.delivery_key)
     code, meaning = meaning_of(parts, row.account or "", row.reason or "")
@@ -108,7 +108,7 @@ def facts_of(
 def kept_of(parts: ConsoleParts, row: SearchRow) -> KeptRow | None:
     """Returns payload and receiver, opened; None without them. Raises PayloadUnreadable, LedgerError."""
     if not row.where:
-        return _queries(parts).kept(row.delivery_key)
+        return _queries(parts).kept(row.delivery_key, row.day)
     recovery, base = parts.settings.recovery, parts.settings.base
     archived = parts.ledger.archived(recovery.archive_dir, base)
     found = [one for one in archived.find(row.delivery_key) if one.delivery_key == row.delivery_key]

@@ -355,4 +355,4 @@ def test_a_record_is_found_by_its_place_though_it_was_read_late(
 
 def test_a_row_has_the_columns_of_its_statement_in_their_order() -> None:
     own = COLUMNS[: COLUMNS.index("kafka_topic")]
-    assert SearchRow.__struct_fields__ == (*own, "origin", "where")
+    assert SearchRow.__struct_fields__ == (*own, "origin", "where", "day")
