@@ -103,7 +103,22 @@
     localTimes(document);
     if (event.detail?.requestConfig?.boosted) { stale(""); restoreDrafts(document); $("#main")?.focus({ preventScroll: true }); }
   });
-  document.addEventListener("htmx:sseMessage", () => localTimes(document));
+
+  // ---- live parts: they are replaced as they are written. A click is one only if the link is still there when
+  // the button goes up, so that an update is left out meanwhile; the next one comes soon. The focus stays.
+  let pressed = false, focused = "";
+  document.addEventListener("pointerdown", (event) => { pressed = Boolean(event.target.closest?.("[sse-swap]")); }, true);
+  for (const end of ["pointerup", "pointercancel"]) {
+    document.addEventListener(end, () => setTimeout(() => { pressed = false; }), true);
+  }
+  document.addEventListener("htmx:sseBeforeMessage", (event) => {
+    if (pressed) { event.preventDefault(); return; }
+    focused = document.activeElement?.closest("[sse-swap] a[href]")?.getAttribute("href") || "";
+  });
+  document.addEventListener("htmx:sseMessage", () => {
+    localTimes(document);
+    if (focused) $(`[sse-swap] a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+  });
   document.addEventListener("htmx:afterRequest", (event) => {
     const asked = event.detail.requestConfig, answer = event.detail.xhr;
     const form = asked?.elt?.closest?.("form[data-draft]");

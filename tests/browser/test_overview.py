@@ -16,6 +16,7 @@ from idempotency.sums.counter import MINUTE_MS, MinuteSums
 from message.states import Event
 from tests.browser.conftest import Watched, served_console
 from tests.browser.looks import DESK, LOOKS
+from tests.harness.waiting import await_
 from tests.idempotency.making import claimed, deliveries, settle
 
 LANES = {
@@ -140,3 +141,44 @@ def test_a_range_and_a_lane_are_two_clicks(open_page: Callable[..., Watched]) ->
     assert one.page.is_visible("#figures >> text=tencent")
     assert not one.page.is_visible("#figures >> text=email.notice")
     assert one.complaints == []
+
+
+COUNTED = """() => {
+    window.updates = {asked: 0, done: 0};
+    document.addEventListener("htmx:sseBeforeMessage", () => { window.updates.asked += 1; });
+    document.addEventListener("htmx:sseMessage", () => { window.updates.done += 1; });
+}"""
+LINK = "[sse-swap] a[href='/lanes/sms.verification']"
+
+
+def test_a_link_of_the_live_part_may_be_pressed_while_updates_come(
+    open_page: Callable[..., Watched],
+) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.sign_in()
+    page = one.page
+    page.evaluate(COUNTED)
+    box = page.locator(LINK).first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 3, box["y"] + 3)
+    page.mouse.down()
+    before = page.evaluate("window.updates.done")
+    await_(lambda: page.evaluate("window.updates.asked") > before + 1, what="two updates come")
+    assert page.evaluate("window.updates.done") == before, "no update while the button is down"
+    page.mouse.up()
+    page.wait_for_url("**/lanes/sms.verification")
+    assert one.complaints == []
+
+
+def test_the_focus_stays_on_its_link_through_updates(
+    open_page: Callable[..., Watched],
+) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.sign_in()
+    page = one.page
+    page.evaluate(COUNTED)
+    page.locator(LINK).first.focus()
+    await_(lambda: page.evaluate("window.updates.done") > 1, what="two updates are shown")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == "/lanes/sms.verification"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/lanes/sms.verification")
