@@ -104,15 +104,18 @@
     if (event.detail?.requestConfig?.boosted) { stale(""); restoreDrafts(document); $("#main")?.focus({ preventScroll: true }); }
   });
 
-  // ---- live parts: they are replaced as they are written. A click is one only if the link is still there when
-  // the button goes up, so that an update is left out meanwhile; the next one comes soon. The focus stays.
-  let pressed = false, focused = "";
-  document.addEventListener("pointerdown", (event) => { pressed = Boolean(event.target.closest?.("[sse-swap]")); }, true);
+  // ---- live parts: updates replace them. A click counts only if its link is still there when the button goes up,
+  // so updates are left out while it is down, for HELD_MS at most: a menu may take the release. The focus stays.
+  const HELD_MS = 5000;
+  let pressedAt = -Infinity, focused = "";
+  document.addEventListener("pointerdown", (event) => {
+    if (event.button === 0 && event.target.closest?.("[sse-swap]")) pressedAt = performance.now();
+  }, true);
   for (const end of ["pointerup", "pointercancel"]) {
-    document.addEventListener(end, () => setTimeout(() => { pressed = false; }), true);
+    document.addEventListener(end, () => setTimeout(() => { pressedAt = -Infinity; }), true);
   }
   document.addEventListener("htmx:sseBeforeMessage", (event) => {
-    if (pressed) { event.preventDefault(); return; }
+    if (performance.now() - pressedAt < HELD_MS) { event.preventDefault(); return; }
     focused = document.activeElement?.closest("[sse-swap] a[href]")?.getAttribute("href") || "";
   });
   document.addEventListener("htmx:sseMessage", () => {

@@ -4,7 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -151,32 +151,43 @@ COUNTED = """() => {
 LINK = "[sse-swap] a[href='/lanes/sms.verification']"
 
 
-def test_a_link_of_the_live_part_may_be_pressed_while_updates_come(
-    open_page: Callable[..., Watched],
-) -> None:
+@pytest.fixture
+def counted(open_page: Callable[..., Watched]) -> Watched:
+    """The overview, which counts its updates in `window.updates`."""
     one = open_page(locale="en", viewport=DESK)
     one.sign_in()
-    page = one.page
-    page.evaluate(COUNTED)
-    box = page.locator(LINK).first.bounding_box()
+    one.page.evaluate(COUNTED)
+    return one
+
+
+def pressed(one: Watched, button: Literal["left", "right"]) -> int:
+    """Presses a button on the link, and returns the updates that were shown before."""
+    box = one.page.locator(LINK).first.bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + 3, box["y"] + 3)
-    page.mouse.down()
-    before = page.evaluate("window.updates.done")
+    one.page.mouse.move(box["x"] + 3, box["y"] + 3)
+    one.page.mouse.down(button=button)
+    return int(one.page.evaluate("window.updates.done"))
+
+
+def test_a_link_of_the_live_part_may_be_pressed_while_updates_come(counted: Watched) -> None:
+    page, before = counted.page, pressed(counted, "left")
     await_(lambda: page.evaluate("window.updates.asked") > before + 1, what="two updates come")
     assert page.evaluate("window.updates.done") == before, "no update while the button is down"
     page.mouse.up()
     page.wait_for_url("**/lanes/sms.verification")
-    assert one.complaints == []
+    assert counted.complaints == []
 
 
-def test_the_focus_stays_on_its_link_through_updates(
-    open_page: Callable[..., Watched],
+@pytest.mark.parametrize("button", ["left", "right"])
+def test_a_button_whose_release_is_never_told_holds_no_update_for_long(
+    counted: Watched, button: Literal["left", "right"]
 ) -> None:
-    one = open_page(locale="en", viewport=DESK)
-    one.sign_in()
-    page = one.page
-    page.evaluate(COUNTED)
+    page, before = counted.page, pressed(counted, button)
+    await_(lambda: page.evaluate("window.updates.done") > before, what="an update is shown")
+
+
+def test_the_focus_stays_on_its_link_through_updates(counted: Watched) -> None:
+    page = counted.page
     page.locator(LINK).first.focus()
     await_(lambda: page.evaluate("window.updates.done") > 1, what="two updates are shown")
     assert page.evaluate("document.activeElement.getAttribute('href')") == "/lanes/sms.verification"
