@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, bindparam, text
 
 from backends.sql.database import Database
 from idempotency.error_mapping import errors
+from idempotency.key_days import day_of_key
 from idempotency.payload_cipher import PayloadCipher, PayloadUnreadable
 
 LIMIT: Final = 1_000
@@ -73,7 +74,6 @@ SELECT d.message_id, d.receiver, coalesce(d.payload, p.payload) AS payload
   LEFT JOIN payloads AS p
     ON p.message_id = d.message_id AND p.body_digest = d.body_digest AND p.day = d.day
  WHERE d.delivery_key = :key"""
-_DAY = text("SELECT day FROM delivery_keys WHERE delivery_key = :key")
 _RECEIVERS = text("""
 SELECT delivery_key, message_id, receiver FROM deliveries WHERE delivery_key IN :keys""").bindparams(
     bindparam("keys", expanding=True)
@@ -137,8 +137,7 @@ class Queries:
         """The day is a literal: to plan over two months' partitions takes longer than all the rest."""
         query = _KEPT
         if self._database.is_postgres:
-            if day is None:
-                day = connection.execute(_DAY, {"key": key}).scalar_one_or_none()
+            day = day if day is not None else day_of_key(connection, key)
             if day is None:
                 return None
             query = f"{_KEPT} AND d.day = {int(day)}"

@@ -12,7 +12,7 @@ _UNSEEN: Final = re.compile(
     r"\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 _PRINTABLE: Final = "\u115f\u1160\u17b4\u17b5"
-"""Those of them that Python counts as printable."""
+"""Python counts these of them as printable."""
 
 
 def visible(text: object, most: int = MOST) -> str:

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, text
 
 from backends.sql.database import Database
 from idempotency.error_mapping import errors
+from idempotency.key_days import day_of_key
 from idempotency.recovery.contract import OwnerDeath, RowFacts, owner_death_of, row_facts
 from idempotency.recovery.statements import RECALLED_ROW, objects, records
 from idempotency.transactions import Clock, LedgerPart
@@ -41,7 +42,6 @@ SELECT {columns} FROM deliveries AS d WHERE d.{column} = :name
 _AT: Final = """
 SELECT {columns} FROM {given} JOIN deliveries AS d ON d.delivery_key = {key} AND d.day = i.day"""
 _KNOWN: Final = "SELECT DISTINCT message_id FROM deliveries WHERE message_id IN ({})"
-_DAY_OF_KEY: Final = text("SELECT day FROM delivery_keys WHERE delivery_key = :key")
 # Spelt so that both databases recognise the index's own condition.
 _ENDED: Final = "d.state IN ({}) AND".format(", ".join(f"'{state}'" for state in ENDED))
 _PAGE: Final = """
@@ -145,8 +145,7 @@ class Picks(LedgerPart):
         if not self._database.is_postgres:
             return next(iter(self._by("delivery_key", key)), None)
         with self._reading() as connection:
-            if day is None:
-                day = connection.execute(_DAY_OF_KEY, {"key": key}).scalar_one_or_none()
+            day = day if day is not None else day_of_key(connection, key)
             if day is None:
                 return None
             asked = {"rows": _places([(key, day)])}

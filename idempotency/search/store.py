@@ -21,6 +21,7 @@ from sqlalchemy import Connection, TextClause, text
 from backends.sql.database import Database
 from backends.sql.errors import SqlTimeout
 from idempotency.error_mapping import errors
+from idempotency.key_days import day_of_key
 from idempotency.search.language import DAY_MS, DeliveryTerms, QueryError, place_of
 from idempotency.search.statements import (
     COLUMNS,
@@ -76,7 +77,6 @@ SELECT set_config('statement_timeout', :timeout, true), set_config('enable_bitma
               WHERE relnamespace = to_regnamespace('archive') AND relkind = 'r'
               ORDER BY relname DESC) AS archived"""
 """Settings of a transaction; returns the archive's tables, the newest first."""
-_DAY_OF_KEY: Final = text("SELECT day FROM delivery_keys WHERE delivery_key = :key")
 
 
 class SearchRow(msgspec.Struct, frozen=True):
@@ -423,7 +423,7 @@ def _of_key(connection: Connection, key: str, *, partitioned: bool) -> list[Sear
     """Returns the row of a key in the ledger, by its day."""
     conditions, span = ["d.delivery_key = :value"], _ALL
     if partitioned:
-        day = connection.execute(_DAY_OF_KEY, {"key": key}).scalar_one_or_none()
+        day = day_of_key(connection, key)
         if day is None:
             return []
         span = SearchSpan(_ALL.since, _ALL.until, (day, day))

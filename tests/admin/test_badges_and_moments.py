@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from admin.web.badges import _LEVELS, LEVEL_OF, badge
+from admin.web.foreign_text import with_marks_shown
 from admin.web.moments import iso, moment, utc
 
 AT = 1_790_172_191_042
@@ -42,3 +43,14 @@ def test_a_moment_is_utc_for_people_and_iso_for_programs() -> None:
 @pytest.mark.parametrize("nothing", [None, 0])
 def test_no_time_is_a_dash(nothing: int | None) -> None:
     assert (utc(nothing), iso(nothing), str(moment(nothing))) == ("–", "", "–")
+
+
+@pytest.mark.parametrize("mark", ["\u115f", "\u1160", "\u17b4", "\u17b5", "\u202e", "\x07", "\r"])
+@pytest.mark.parametrize("text", ["a{}b", "鸿{}雁", "a line\n{}"])
+def test_every_expression_shows_an_unseen_mark_by_its_number(mark: str, text: str) -> None:
+    """Python counts the first four as printable."""
+    assert with_marks_shown(text.format(mark)) == text.format(f"⟨U+{ord(mark):04X}⟩")
+
+
+def test_lines_and_tabs_are_no_marks() -> None:
+    assert with_marks_shown("a\n\tb") == "a\n\tb"

@@ -1,4 +1,4 @@
-"""What a console shows of its requests at /metrics."""
+"""The console shows its requests by route at /metrics."""
 
 from __future__ import annotations
 

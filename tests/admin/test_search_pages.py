@@ -216,3 +216,19 @@ def test_a_search_leads_to_a_resend_job_where_one_can_have_its_terms(
     li = Person(1, "li", {Role.OPERATOR: ("sms.*",)})
     found = resend_address(parse(line, 1_790_000_000_000), li)
     assert found.startswith(f"/resend/new?{target}") if target else found == ""
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_a_page_with_rows_leads_to_the_saved_views_and_one_without_lists_them(
+    parts: ConsoleParts, stocked: Stock, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    one = signed_in(browser, user)
+    saved = one.post("/search/views", "/account", name="night", q="state:PARKED since:24h")
+    assert saved.headers["location"] == "/search"
+    with_rows = one.get("/search?q=state:PARKED since:2h").text
+    assert stocked.parked.key in with_rows
+    assert 'href="/search#views-title"' in with_rows
+    assert "/delete" not in with_rows
+    for without in (one.get("/search").text, one.get("/search?q=state:EXPIRED since:15m").text):
+        assert "night" in without
+        assert 'id="views-title"' in without
