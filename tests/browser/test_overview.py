@@ -162,9 +162,7 @@ def counted(open_page: Callable[..., Watched]) -> Watched:
 
 def pressed(one: Watched, button: Literal["left", "right"]) -> int:
     """Presses a button on the link, and returns the updates that were shown before."""
-    box = one.page.locator(LINK).first.bounding_box()
-    assert box is not None
-    one.page.mouse.move(box["x"] + 3, box["y"] + 3)
+    one.page.locator(LINK).first.hover()  # which waits for one that no update replaces meanwhile
     one.page.mouse.down(button=button)
     return int(one.page.evaluate("window.updates.done"))
 
