@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta, timezone
 from hashlib import sha256
 from importlib import import_module
-from time import time
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -209,7 +209,9 @@ def test_the_sdk_reads_the_row_that_proves_a_send_to_our_adapter(
         phone_numbers=number, sign_name="鸿雁", template_code="SMS_1", out_id=KEY
     )
     assert sdk.client().send_sms(sent).body.code == "OK"
-    now_ms = int(time() * 1_000)
+    # At noon of the provider's day, UTC+8: next to midnight the first question is about the day before.
+    noon = datetime.now(timezone(timedelta(hours=8))).replace(hour=12, minute=0)
+    now_ms = int(noon.timestamp() * 1_000)
     one = delivery(f"+86{number}", template=Template("SMS_1", {}))
     attempt = Attempt(one, called_at=now_ms, now=now_ms + 5_000)
     dialogue = AliyunSms(clock=lambda: now_ms / 1_000).resolve(account(), attempt)
