@@ -27,12 +27,10 @@ demo: .venv/.synced ## send a few thousand notifications, kill a worker, lose no
 # The stack and the jars of Spark come before pytest, so that a first download counts against no test's time limit.
 # Without it tests of real services skip with the reason, unless HONGYAN_REQUIRE_STACK=1.
 # ARGS leave the browser's tests out, unless they name one: see tests/run_all.sh.
-# A fresh clone's tests are compiled by one process before: each of six would compile all of them (decision 279).
 OTHERS = $(if $(findstring tests/browser,$(ARGS)),,--ignore tests/browser)
 define TEST
 @$(STACK) up || [ -z "$$HONGYAN_REQUIRE_STACK" ]
 @$(BIN)/python -m hongyan.spark.jars > /dev/null || [ -z "$$HONGYAN_REQUIRE_STACK" ]
-@[ -n "$(ARGS)" ] || [ -d tests/admin/__pycache__ ] || $(BIN)/pytest --collect-only -qq -n 0 > /dev/null || :
 @PROCESSES=$(PROCESSES) $(if $(ARGS),$(BIN)/pytest -n $(PROCESSES) --dist loadgroup $(OTHERS) $(1) $(ARGS),tests/run_all.sh $(1))
 endef
 

@@ -26,6 +26,7 @@ from deploy.local.stack import Stack
 from tests import soak
 from tests.harness.databases import drop_kept, fresh_database, fresh_ledger, fresh_mariadb
 from tests.harness.ground import fresh_redis, fresh_topics
+from tests.scheduling import GroupScheduling, GroupsFile, write_groups
 from tests.services import Services, started
 
 _SERVICES = pytest.StashKey[Services]()
@@ -54,10 +55,13 @@ def _logs_as_they_were() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from tests.scheduling import GroupScheduling
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(GroupsFile(), GroupsFile.NAME)
 
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
     return GroupScheduling(config, log)
 
 
@@ -70,15 +74,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "services" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.stack)
-        if _shares_with_its_module(item):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-
-
-def _shares_with_its_module(item: pytest.Item) -> bool:
-    """What a module makes once is made once in one process; all else runs wherever there is room."""
-    known = getattr(item, "_fixtureinfo", None)
-    made = known.name2fixturedefs.values() if known else ()
-    return any(definition.scope == "module" for definitions in made for definition in definitions)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -92,6 +87,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     collector of garbage works from here on, and never looks at the collected tests."""
     gc.freeze()
     gc.enable()
+    write_groups(session)
     needed = any("services" in getattr(item, "fixturenames", ()) for item in session.items)
     if needed and not session.config.option.collectonly:
         session.config.stash[_SERVICES] = started()

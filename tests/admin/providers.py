@@ -7,6 +7,7 @@ import hmac
 import json
 import threading
 import time
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
@@ -15,13 +16,21 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 CLIENT, SECRET = "console", "a secret of the tests"
+_STOP_S = 0.05
+"""Within this time the server notices that it shall stop."""
+
+
+@cache
+def _key() -> RSAKey:
+    """The key of every provider: to make one takes longer than most tests."""
+    return RSAKey.generate_key(2048, {"kid": "k1", "use": "sig", "alg": "RS256"})
 
 
 class BentProvider:
     """Gives one ID token for each code. `claims` and `bend` change what it gives."""
 
     def __init__(self) -> None:
-        self.key = RSAKey.generate_key(2048, {"kid": "k1", "use": "sig", "alg": "RS256"})
+        self.key = _key()
         self.published = [self.key]
         self.claims: dict[str, Any] = {
             "sub": "s-1",
@@ -40,7 +49,7 @@ class BentProvider:
         self.issuer = f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(_STOP_S,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
