@@ -17,6 +17,8 @@ _CONNECTION: Final = frozenset(
     | {"FAIL", "REQTMOUT", "TIMEOUT", "BROKERFAIL", "GETPID", "CONNFAIL"}
 )
 """Names of errors, and facilities of lines, that an outage repeats."""
+_FOR_CONSUMERS: Final = "is a consumer property"
+"""In a line on a property that a producer ignores: one set of properties serves both kinds of clients."""
 
 
 class KafkaLog(logging.Logger):
@@ -36,6 +38,8 @@ class KafkaLog(logging.Logger):
         """Called by librdkafka as (level, "%s [%s] %s", facility, client, text)."""
         facility = str(args[0]) if args else str(msg)
         text = str(msg) % args if args else str(msg)
+        if facility == "CONFWARN" and _FOR_CONSUMERS in text:
+            return
         self._pass_on(min(level, logging.WARNING), facility, text)
 
     def error(self, error: Any) -> None:  # type: ignore[override]

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 
 from hongyan_client.kafka_log import KafkaLog
 
@@ -100,3 +101,13 @@ def test_other_lines_come_twice_a_minute_at_most(lines: list[logging.LogRecord])
         clock.now += seconds
         kafka_log.log(logging.WARNING, "%s [%s] %s", "CONFWARN", "client", "a property")
     assert len(lines) == 2
+
+
+def test_a_property_for_consumers_is_not_told_and_another_wrong_one_is(
+    lines: list[logging.LogRecord],
+) -> None:
+    kafka_log = KafkaLog()
+    for properties in ({"fetch.wait.max.ms": 50}, {"socket.blocking.max.ms": 50}):
+        Producer({"bootstrap.servers": "127.0.0.1:9", "logger": kafka_log, **properties}).poll(0)
+    (told,) = [line.getMessage() for line in lines if "CONFWARN" in line.getMessage()]
+    assert "socket.blocking.max.ms" in told
