@@ -4,7 +4,8 @@
     400   signed, but unreadable        401   no valid signature or secret      404   unknown account
     413   a body over 1 MiB             503   the database is away, or too much at once: come again
 
-receipts/connection_limits.py bounds the bytes of a client that has shown no valid signature yet.
+backends/http_server/connection_limits.py bounds the bytes of a client that has shown no valid
+signature yet.
 
 The log has the account of a refused push and the cause, and nothing else of it.
 """
@@ -21,8 +22,8 @@ from litestar import HttpMethod, Litestar, Request, Response, route
 from litestar.exceptions import HTTPException
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from backends.http_server.connection_limits import BodyBudget
 from idempotency.ledger import LedgerError
-from receipts.connection_limits import BodyBudget
 from receipts.group_commit import Full, GroupCommit
 from receipts.matcher import Matcher
 from receipts.metrics import ReceiptMetrics

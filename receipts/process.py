@@ -7,23 +7,20 @@ database); the trace is written out; the heartbeat's row is retired.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final
 
 import structlog
-import uvicorn
 
-from backends.addresses import address_of, listening
+from backends.http_server.connection_limits import HEAD_BYTES, BoundedProtocol
+from backends.http_server.serving import HttpServer, bound, http_server, serve_until
 from backends.logs import identified
 from backends.metrics.families import RECEIPTS
-from backends.settings import Settings, SettingsError
+from backends.settings import Settings
 from channels.http_client.transport import Transport
 from idempotency.fleet.snapshots import ProcessSnapshot
 from idempotency.receipts.sql import open_receipts
@@ -32,7 +29,6 @@ from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.structs import describe_structs
 from policy.versions import Versions
 from policy.watcher import PolicyWatcher
-from receipts.connection_limits import HEAD_BYTES, BoundedProtocol
 from receipts.group_commit import GroupCommit
 from receipts.http_app import ReceiptEndpoint, build_app
 from receipts.matcher import Matcher
@@ -50,18 +46,7 @@ log = structlog.get_logger(__name__)
 
 GRACE_S: Final = 10
 """Seconds in which pushes under way may be answered after the stop."""
-
-
-class AddressTaken(SettingsError):
-    """The address cannot be listened on."""
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to `stop`: uvicorn would raise them again, and they would end the process."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+LISTEN: Final = "127.0.0.1:9470"
 
 
 def run_receipts(settings: Settings, stop: threading.Event, listen: str = "") -> int:
@@ -70,14 +55,14 @@ def run_receipts(settings: Settings, stop: threading.Event, listen: str = "") ->
     describe_structs()
     name = receipts_name()
     with ExitStack() as stack, identified(worker=name):
-        listener = stack.enter_context(_bound(listen or settings.receipts.listen))
+        wanted = listen or settings.receipts.listen
+        listener = stack.enter_context(bound(wanted, "receipts.listen", LISTEN))
         ledger = open_ledger(settings)
         stack.callback(ledger.close)
         server = _opened(settings, sources, ledger, name, stack, stop)
         host, port = listener.getsockname()[:2]
         log.info("receipts_started", address=f"{host}:{port}", accounts=sorted(sources))
-        _end_on(stop, server)
-        asyncio.run(server.serve(sockets=[listener]))
+        serve_until(stop, server, listener)
     log.info("stopped")
     return 0
 
@@ -95,7 +80,7 @@ def _opened(
     worker: str,
     stack: ExitStack,
     stop: threading.Event,
-) -> _Server:
+) -> HttpServer:
     """Starts all threads. Returns the server; `stack` closes everything, the last one first."""
     watch = _follow_policy(settings, ledger, stack)
     receipts = open_receipts(ledger, settings)
@@ -120,20 +105,13 @@ def _opened(
     stack.callback(matcher.stop)
     _start_pulling(settings, sources, receipts, matcher, metrics, stack)
     endpoint = ReceiptEndpoint(sources, GroupCommit(receipts.store, matcher.wake, metrics), metrics)
-    return _Server(
-        uvicorn.Config(
-            build_app(endpoint, matcher, metrics),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            proxy_headers=False,
-            log_level="error",  # one line for each stranger's bad request would fill the log
-            http=BoundedProtocol,
-            ws="none",
-            h11_max_incomplete_event_size=HEAD_BYTES,
-            timeout_graceful_shutdown=GRACE_S,
-        )
+    return http_server(
+        build_app(endpoint, matcher, metrics),
+        grace_s=GRACE_S,
+        lifespan="off",
+        proxy_headers=False,
+        http=BoundedProtocol,
+        h11_max_incomplete_event_size=HEAD_BYTES,
     )
 
 
@@ -204,21 +182,3 @@ def _start_pulling(
         )
         puller.start()
         stack.callback(puller.stop)
-
-
-def _end_on(stop: threading.Event, server: _Server) -> None:
-    """Ends the server after `stop`: uvicorn reads `should_exit` at its start and ten times a second."""
-
-    def wait() -> None:
-        stop.wait()
-        server.should_exit = True
-
-    threading.Thread(target=wait, name="stop", daemon=True).start()
-
-
-def _bound(address: str) -> socket.socket:
-    wanted = address_of(address, "receipts.listen", "127.0.0.1:9470")
-    try:
-        return listening(wanted)
-    except OSError as exc:
-        raise AddressTaken(f"receipts.listen: {address}: {exc.strerror or exc}") from exc

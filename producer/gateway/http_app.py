@@ -6,8 +6,6 @@ key and times: never a query, an id, a receiver, a header or a body.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -16,11 +14,11 @@ import structlog
 from litestar import Litestar, Request, Response, get, post
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
-from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException
 from litestar.handlers.base import BaseRouteHandler
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from backends.http_server.answer_times import AnswerTimes, OnAnswer, Scope, route_of
+from backends.http_server.connection_limits import BodyBudget
 from idempotency.ledger import LedgerError
 from producer.gateway.api_keys import KeyScope
 from producer.gateway.endpoint import Caller, GatewayEndpoint, PostedRequest
@@ -29,7 +27,6 @@ from producer.gateway.idempotency import SentAnswer
 from producer.gateway.key_ring import KeysStale
 from producer.gateway.openapi import document
 from producer.gateway.problems import GatewayProblem, answer_of, not_now
-from receipts.connection_limits import BodyBudget
 
 log = structlog.get_logger(__name__)
 AnyRequest = Request[Any, Any, Any]
@@ -121,7 +118,8 @@ def build_gateway(endpoint: GatewayEndpoint, *, access_log: bool = True) -> Lite
         state=State({"endpoint": endpoint, "budget": BodyBudget()}),
     )
     # Around the router: an answer for a path without a route passes no middleware of Litestar's.
-    app.asgi_handler = RequestLog(app.asgi_handler, endpoint, access_log=access_log)
+    noted = _noted(endpoint, access_log=access_log)
+    app.asgi_handler = AnswerTimes(app.asgi_handler, noted, headers=_HEADERS)
     return app
 
 
@@ -240,57 +238,17 @@ def _fault(request: AnyRequest, exc: Exception) -> Response[bytes]:
     return _problem(request, problem)
 
 
-class RequestLog:
-    """ASGI middleware: headers of every answer, its metrics, and one event in the log."""
+def _noted(endpoint: GatewayEndpoint, *, access_log: bool) -> OnAnswer:
+    """Returns what counts and times each answer, and logs it with the key that asked."""
+    metrics = endpoint.parts.metrics
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        endpoint: GatewayEndpoint,
-        *,
-        access_log: bool,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._app = app
-        self._metrics = endpoint.parts.metrics
-        self._access_log = access_log
-        self._monotonic = monotonic
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
-        if scope["type"] != ScopeType.HTTP:
-            await self._app(scope, receive, send)
-            return
-        begun, status = self._monotonic(), 500
-
-        async def send_with_headers(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message["headers"], *_HEADERS]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_with_headers)
-        finally:
-            self._note(scope, status, self._monotonic() - begun)
-
-    def _note(self, scope: Scope, status: int, took_s: float) -> None:
-        route = _route_of(scope)
-        self._metrics.answered(route, status, took_s)
-        if self._access_log:
+    def note(scope: Scope, status: int, took_s: float) -> None:
+        route = route_of(scope)
+        metrics.answered(route, status, took_s)
+        if access_log:
             caller = scope.get("state", {}).get(_CALLER)
             named = {"key": caller.key.name, "prefix": caller.prefix} if caller else {}
             took_ms = round(took_s * 1_000, 1)
             log.info("request", route=route, status=status, took_ms=took_ms, **named)
 
-
-def _route_of(scope: Scope) -> str:
-    """Returns method and template of the route; strangers' methods and paths make no metrics."""
-    if scope["type"] != ScopeType.HTTP or scope["method"] not in _METHODS:
-        return "none"
-    paths = sorted(getattr(scope.get("route_handler"), "paths", ()))
-    return f"{scope['method']} {paths[0]}" if paths else "none"
-
-
-_METHODS: Final = frozenset({"GET", "POST", "HEAD", "OPTIONS"})
+    return note

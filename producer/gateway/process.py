@@ -6,27 +6,22 @@ The end, in this order: `/readyz` says 503; the server takes no request any more
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final
 
 import structlog
-import uvicorn
 
-from backends.addresses import address_of, listening
+from backends.http_server.connection_limits import HEAD_BYTES, BoundedProtocol
+from backends.http_server.serving import HttpServer, bound, http_server, serve_until
 from backends.logs import identified
-from backends.settings import Settings, SettingsError
+from backends.settings import Settings
 from message.structs import describe_structs
 from producer.gateway.http_app import build_gateway
 from producer.gateway.key_ring import STALE_S
 from producer.gateway.submission import Publishes
 from producer.gateway.wiring import OpenedGateway, gateway_name, open_gateway
-from receipts.connection_limits import HEAD_BYTES, BoundedProtocol
 from sending.runtime.health import Health, HealthServer
 
 log = structlog.get_logger(__name__)
@@ -34,14 +29,6 @@ log = structlog.get_logger(__name__)
 GRACE_S: Final = 15
 """Seconds in which requests under way may be answered after the stop."""
 LISTEN: Final = "127.0.0.1:9484"
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to `stop`: uvicorn would raise them again, and they would end the process."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def run_gateway(
@@ -53,7 +40,8 @@ def run_gateway(
     """Serves until `stop` is set. Returns the exit code. Raises SettingsError, LedgerError."""
     describe_structs()
     with ExitStack() as stack, identified(worker=gateway_name()):
-        listener = stack.enter_context(_bound(listen or settings.gateway.listen))
+        wanted = listen or settings.gateway.listen
+        listener = stack.enter_context(bound(wanted, "gateway.listen", LISTEN))
         opened = open_gateway(settings, stack, publisher, stop)
         server = _server(opened, settings)
         health = _health(opened, settings, stop)
@@ -61,27 +49,20 @@ def run_gateway(
         stack.callback(health.stop)
         host, port = listener.getsockname()[:2]
         log.info("gateway_started", address=f"{host}:{port}", health=health.address)
-        _end_on(stop, server)
-        asyncio.run(server.serve(sockets=[listener]))
+        serve_until(stop, server, listener)
     log.info("stopped")
     return 0
 
 
-def _server(opened: OpenedGateway, settings: Settings) -> _Server:
-    return _Server(
-        uvicorn.Config(
-            build_gateway(opened.endpoint, access_log=settings.gateway.access_log),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            proxy_headers=False,
-            log_level="error",  # one line for each stranger's bad request would fill the log
-            http=BoundedProtocol,
-            ws="none",
-            h11_max_incomplete_event_size=HEAD_BYTES,
-            timeout_graceful_shutdown=GRACE_S,
-        )
+def _server(opened: OpenedGateway, settings: Settings) -> HttpServer:
+    app = build_gateway(opened.endpoint, access_log=settings.gateway.access_log)
+    return http_server(
+        app,
+        grace_s=GRACE_S,
+        lifespan="off",
+        proxy_headers=False,
+        http=BoundedProtocol,
+        h11_max_incomplete_event_size=HEAD_BYTES,
     )
 
 
@@ -109,21 +90,3 @@ def _health(opened: OpenedGateway, settings: Settings, stop: threading.Event) ->
     )
     registry = opened.endpoint.parts.metrics.registry
     return HealthServer(settings.gateway.health_address, health, registry, "gateway.health_address")
-
-
-def _end_on(stop: threading.Event, server: _Server) -> None:
-    """Ends the server after `stop`: uvicorn reads `should_exit` at its start and ten times a second."""
-
-    def wait() -> None:
-        stop.wait()
-        server.should_exit = True
-
-    threading.Thread(target=wait, name="stop", daemon=True).start()
-
-
-def _bound(address: str) -> socket.socket:
-    wanted = address_of(address, "gateway.listen", LISTEN)
-    try:
-        return listening(wanted)
-    except OSError as exc:
-        raise SettingsError(f"gateway.listen: {address}: {exc.strerror or exc}") from exc

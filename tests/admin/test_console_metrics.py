@@ -12,7 +12,7 @@ import httpx
 import pytest
 from litestar.testing import TestClient
 
-from admin.metrics import ConsoleMetrics, RequestTimes
+from admin.metrics import ConsoleMetrics, timed
 from admin.parts import ConsoleParts
 from admin.process import run_console
 from backends.settings import ConsoleSettings, DatabaseSettings, Settings
@@ -27,7 +27,7 @@ def counted(metrics: ConsoleMetrics, route: str, status: int) -> float | None:
     return metrics.registry.get_sample_value("hongyan_console_requests_total", labels)
 
 
-def timed(metrics: ConsoleMetrics, route: str, name: str = "count") -> float | None:
+def seconds(metrics: ConsoleMetrics, route: str, name: str = "count") -> float | None:
     return metrics.registry.get_sample_value(
         f"hongyan_console_request_seconds_{name}", {"route": route}
     )
@@ -45,29 +45,29 @@ def routes(metrics: ConsoleMetrics) -> set[str]:
 def test_answers_are_counted_and_timed_by_route(parts: ConsoleParts) -> None:
     metrics = ConsoleMetrics()
     clock = iter((1.0, 1.25, 2.0, 2.25, 3.0, 3.5, 4.0, 4.25))
-    app: Any = RequestTimes(served_with(parts), metrics, monotonic=lambda: next(clock))
+    app: Any = timed(served_with(parts), metrics, monotonic=lambda: next(clock))
     with TestClient(app) as client:
         assert client.get("/login").status_code == 200
         assert client.get("/deliveries/abc", follow_redirects=False).status_code == 303
         assert client.get("/no/such/page", follow_redirects=False).status_code in (303, 404)
         client.request("BREW", "/login")
     assert counted(metrics, "GET /login", 200) == 1
-    assert timed(metrics, "GET /login") == 1
-    assert timed(metrics, "GET /login", "sum") == pytest.approx(0.25)
+    assert seconds(metrics, "GET /login") == 1
+    assert seconds(metrics, "GET /login", "sum") == pytest.approx(0.25)
     (delivery,) = (one for one in routes(metrics) if one.startswith("GET /deliveries"))
     assert "abc" not in delivery, "a label holds no key of a delivery"
-    assert timed(metrics, "GET /{rest}") == 1, "paths that are no page share one label"
-    assert timed(metrics, "none") == 1, "methods of strangers share one label"
+    assert seconds(metrics, "GET /{rest}") == 1, "paths that are no page share one label"
+    assert seconds(metrics, "none") == 1, "methods of strangers share one label"
 
 
 def test_a_live_stream_is_counted_but_not_timed(parts: ConsoleParts) -> None:
     metrics = ConsoleMetrics()
-    app: Any = RequestTimes(served_with(parts), metrics)
+    app: Any = timed(served_with(parts), metrics)
     with TestClient(app) as client:
         client.get("/live/overview", follow_redirects=False)
     (route,) = routes(metrics)
     assert route == "GET /live/{name}"
-    assert timed(metrics, route) is None
+    assert seconds(metrics, route) is None
 
 
 def free_address() -> str:

@@ -49,7 +49,7 @@ class Fate(StrEnum):
 
 
 _ENVELOPE = "tests/message/test_envelope.py::test_what_is_no_envelope_is_named_at_the_root"
-_RECEIPTS = "tests/receipts/test_connection_limits.py::"
+_LIMITS = "tests/receipts/test_connection_limits.py::"
 _REASONS = "tests/dispatcher/test_reasons.py::"
 _GUARDS = "tests/chaos/test_guards.py::"
 _SOURCE = "tests/dispatcher/kafka/test_source.py::"
@@ -93,9 +93,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a request's head is bounded before anything of it is kept",
         "receipts.process:_opened",
-        "            h11_max_incomplete_event_size=HEAD_BYTES,\n",
-        "            h11_max_incomplete_event_size=1 << 40,\n",
-        (_RECEIPTS + "test_what_never_ends_is_cut_off_and_not_kept",),
+        "        h11_max_incomplete_event_size=HEAD_BYTES,\n",
+        "        h11_max_incomplete_event_size=1 << 40,\n",
+        (_LIMITS + "test_what_never_ends_is_cut_off_and_not_kept",),
     ),
     Mutation(
         "a reason that no table names is counted, and ends nothing",

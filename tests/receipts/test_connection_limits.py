@@ -15,7 +15,7 @@ import httpx
 import pytest
 import uvicorn
 
-from receipts import connection_limits as limits
+from backends.http_server import connection_limits as limits
 from tests.idempotency.making import World
 from tests.receipts.test_process import push, running
 

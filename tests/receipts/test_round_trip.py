@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from backends.http_server.serving import bound
 from backends.settings import ReceiptsSettings, Settings, TraceSettings
 from channels.channel import Call
 from channels.engine import Engine
@@ -24,7 +25,7 @@ from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted
 from message.states import Event
 from receipts.parsers import PARSERS
-from receipts.process import _bound, _opened
+from receipts.process import LISTEN, _opened
 from receipts.push import SharedSecret
 from receipts.sources import load_sources
 from simulator import Simulator
@@ -120,7 +121,7 @@ def bench(
     of = sample(request.param)
     assert of is not None
     with ExitStack() as stack:
-        listener = stack.enter_context(_bound("127.0.0.1:0"))
+        listener = stack.enter_context(bound("127.0.0.1:0", "receipts.listen", LISTEN))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/receipts/{of.provider}"
         _serve(of, url, listener, world, ledger, stack)
         options = ReceiptOptions(

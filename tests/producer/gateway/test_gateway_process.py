@@ -17,6 +17,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
+from backends.http_server.connection_limits import HEAD_BYTES
 from backends.kafka.topic_reader import read_topic
 from backends.kafka.topics import Wish, apply
 from backends.settings import KafkaSettings
@@ -26,7 +27,6 @@ from message.envelope import decode
 from message.vocabulary import Lane
 from producer.gateway.api_keys import terms_of
 from producer.gateway.key_store import KeyStore
-from receipts.connection_limits import HEAD_BYTES
 from tests.producer.gateway.conftest import NOTICE, bearer
 
 CONFIG = """

@@ -122,7 +122,7 @@ def test_the_log_has_route_status_and_key_and_no_secret_or_receiver(
     said = repr(logs)
     assert [one["route"] for one in logs if one["event"] == "request"] == [
         "POST /v1/notifications",
-        "GET /v1/notifications/{message_id:str}",
+        "GET /v1/notifications/{message_id}",
     ]
     assert "'key': 'shop'" in said
     for private in (*(split(token) or ())[1:], "secret-of", "r1", "hello", "the-id", "the-biz"):
