@@ -34,7 +34,7 @@ def prefilter(redis_url: str) -> Iterator[RedisPrefilter]:
 
 
 def opened_for(url: str, identity: str) -> RedisPrefilter:
-    opened = open_prefilter(Settings(redis=RedisSettings(url=url)), identity)
+    opened = open_prefilter(Settings(redis=RedisSettings(url=url, timeout_ms=5_000)), identity)
     assert isinstance(opened, RedisPrefilter)
     return opened
 
@@ -51,7 +51,7 @@ def test_an_empty_batch_asks_nothing(prefilter: RedisPrefilter) -> None:
 
 
 def test_a_mark_is_forgotten_in_time(redis_url: str, raw: "redis.Redis") -> None:
-    store = RedisStore(RedisSettings(url=redis_url))
+    store = RedisStore(RedisSettings(url=redis_url, timeout_ms=5_000))
     prefilter = RedisPrefilter(store, "a", ttl_ms=60_000)
     prefilter.mark([(KEYS[0], MARK)])
     prefilter.first([KEYS[1]])

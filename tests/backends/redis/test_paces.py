@@ -38,7 +38,7 @@ class World(Protocol):
 
 class RedisWorld:
     def __init__(self, url: str) -> None:
-        self.paces = RedisPaces(RedisSettings(url=url), "ledger-a")
+        self.paces = RedisPaces(RedisSettings(url=url, timeout_ms=5_000), "ledger-a")
         self.raw = redis.Redis.from_url(url)
 
     def later(self, ms: float) -> None:
@@ -180,7 +180,7 @@ def test_accounts_do_not_slow_each_other(world: World) -> None:
 
 def test_the_fleets_bucket_gives_nothing_while_the_account_is_shut(redis_url: str) -> None:
     """A worker that has not heard of it asks for tokens, and is told to wait."""
-    settings = RedisSettings(url=redis_url)
+    settings = RedisSettings(url=redis_url, timeout_ms=5_000)
     paces, buckets = RedisPaces(settings, "ledger-a"), RedisBuckets(settings, "ledger-a")
     ask = Ask("main", 1_000.0, 1_000, 100, 100)
     assert buckets.take([ask])[0].tokens == 100

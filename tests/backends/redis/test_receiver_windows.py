@@ -31,7 +31,7 @@ class World(Protocol):
 class RedisWorld:
     def __init__(self, url: str) -> None:
         self.url = url
-        self.windows = RedisWindows(RedisSettings(url=url), "ledger-a")
+        self.windows = RedisWindows(RedisSettings(url=url, timeout_ms=5_000), "ledger-a")
         self.raw = redis.Redis.from_url(url)
 
     def later(self, ms: int) -> None:
@@ -201,7 +201,7 @@ def test_no_more_times_are_kept_than_the_largest_window_needs(shared: RedisWorld
 
 
 def test_several_processes_count_together(shared: RedisWorld) -> None:
-    other = RedisWindows(RedisSettings(url=shared.url), "ledger-a")
+    other = RedisWindows(RedisSettings(url=shared.url, timeout_ms=5_000), "ledger-a")
     assert enter(shared, "a") == [0]
     assert other.enter([Passage("a", TWO_A_MINUTE)]) == [0]
     assert enter(shared, "a") != [0]

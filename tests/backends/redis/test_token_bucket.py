@@ -33,7 +33,7 @@ class World(Protocol):
 class RedisWorld:
     def __init__(self, url: str) -> None:
         self.url = url
-        self.buckets = RedisBuckets(RedisSettings(url=url), "ledger-a")
+        self.buckets = RedisBuckets(RedisSettings(url=url, timeout_ms=5_000), "ledger-a")
         self.raw = redis.Redis.from_url(url)
 
     def fill(self) -> None:
@@ -220,7 +220,7 @@ def test_a_bucket_that_nobody_asked_for_a_month_is_forgotten(shared: RedisWorld)
 
 def test_buckets_of_another_deployment_are_others(shared: RedisWorld) -> None:
     ask(shared, 10)
-    other = RedisBuckets(RedisSettings(url=shared.url), "ledger-b")
+    other = RedisBuckets(RedisSettings(url=shared.url, timeout_ms=5_000), "ledger-b")
     assert other.take([Ask("main", 1.0, 10, 10, 0)]) == [(1, 0)]
     other.close()
 

@@ -412,7 +412,8 @@ def test_options_are_checked_and_the_secret_is_never_shown() -> None:
 
 @pytest.fixture(scope="module")
 def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
-    with spawn(tmp_path_factory.mktemp("dingtalk"), fsync=False) as started:
+    late = {"dingtalk": {"results_after_ms": "2000"}}  # a busy machine asks late, too
+    with spawn(tmp_path_factory.mktemp("dingtalk"), fsync=False, behaviours=late) as started:
         yield started
 
 
