@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from message.envelope import Notification, Template, encode
+from message.receiver_hash import TEXT_HASH_BYTES
 from tracing.events import Stage, TraceEvent
 
 DAY_MS: Final = 86_400_000
@@ -99,10 +100,17 @@ def padded_key(byte: int) -> str:
     return bytes(one ^ byte for one in HASH_KEY.encode().ljust(64, b"\0")).hex()
 
 
-_HMAC: Final = (
-    f"sha256('\\x{padded_key(0x5C)}'::bytea || sha256('\\x{padded_key(0x36)}'::bytea"
-    " || convert_to(channel || chr(31) || receiver, 'UTF8')))"
-)
+_ANY: Final = "''"
+"""In place of a channel: the receiver's text alone is hashed."""
+
+
+def _hmac(channel: str) -> str:
+    """Returns the expression of a receiver's keyed hash; `channel` is an expression, too."""
+    said = f"convert_to({channel} || chr(31) || receiver, 'UTF8')"
+    inner = f"sha256('\\x{padded_key(0x36)}'::bytea || {said})"
+    return f"sha256('\\x{padded_key(0x5C)}'::bytea || {inner})"
+
+
 _COLUMNS: Final = {
     "delivery_key": "key",
     "day": "day",
@@ -140,7 +148,8 @@ _COLUMNS: Final = {
     "call_key": "substr(key, 1, 24)",
     "refusals": "0",
     "repeats": "0",
-    "receiver_hash": _HMAC,
+    "receiver_hash": _hmac("channel"),
+    "receiver_text_hash": f"substring({_hmac(_ANY)} FROM 1 FOR {TEXT_HASH_BYTES})",
     "template": "template",
 }
 

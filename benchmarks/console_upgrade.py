@@ -40,7 +40,7 @@ BAR_S: Final = 2.0
 ROWS: Final = 10_000_000
 DAYS: Final = 60
 PAUSE_S: Final = 0.005
-_NEW_COLUMNS: Final = frozenset({"receiver_hash", "template"})
+_NEW_COLUMNS: Final = frozenset({"receiver_hash", "receiver_text_hash", "template"})
 _BATCH: Final = 20
 # The locks of a claim and of a settlement are those of a program of that version.
 _KEYS: Final = """

@@ -63,10 +63,19 @@ INDEXES: Final = (
         on_sqlite=False,  # there `deliveries_created` is such an index
     ),
     OnlineIndex(
-        "deliveries_receiver",
+        "deliveries_receiver_text",
         "deliveries",
-        "(receiver_hash, created_at) WHERE receiver_hash IS NOT NULL AND state <> 'IN_FLIGHT'",
-        "0021",
+        "(receiver_text_hash, created_at)"
+        " WHERE receiver_text_hash IS NOT NULL AND state <> 'IN_FLIGHT'",
+        "0038",
+    ),
+    # Of rows from before 0038: a search looks for the receiver's hash on each channel.
+    OnlineIndex(
+        "deliveries_receiver_old",
+        "deliveries",
+        "(receiver_hash, created_at) WHERE receiver_hash IS NOT NULL AND receiver_text_hash IS NULL"
+        " AND state <> 'IN_FLIGHT'",
+        "0038",
     ),
     OnlineIndex(
         "deliveries_template",
@@ -105,6 +114,8 @@ INDEXES: Final = (
         "0021",
     ),
 )
+REPLACED: Final = ("deliveries_receiver",)
+"""Indexes in whose place others are. They are dropped once all of `INDEXES` are whole."""
 _TABLES: Final = """
 SELECT c.oid::regclass::text AS shown, n.nspname AS place, c.relname AS name
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -145,6 +156,12 @@ def create_where_empty(run: Callable[[str], Any], since: str, *, is_postgres: bo
         create_now(run, since, is_postgres=is_postgres)
 
 
+def drop_replaced(run: Callable[[str], Any]) -> None:
+    """Drops the indexes in whose place others are."""
+    for name in REPLACED:
+        run(f"DROP INDEX IF EXISTS {name}")
+
+
 def missing(database: Database) -> list[str]:
     """Returns the names of indexes that are not whole yet. Raises SqlError."""
     if not database.is_postgres:
@@ -161,14 +178,23 @@ def build(url: URL, tell: Tell, sleep: Callable[[float], None] = time.sleep) -> 
     database = Database(url, pool_size=1)
     try:
         wanted = [index for index in INDEXES if index.name in missing(database)]
-        if not wanted:
+        if not wanted and not _has_replaced(database):
             return []
         with database.connection() as connection, _alone(connection, sleep):
             for index in wanted:
                 _build(connection, index, tell, sleep)
+            drop_replaced(lambda statement: _briefly(connection, statement, sleep))
         return [index.name for index in wanted]
     finally:
         database.close()
+
+
+def _has_replaced(database: Database) -> bool:
+    if not database.is_postgres:
+        return False
+    with database.connection() as connection:
+        there = "SELECT to_regclass(%s) IS NOT NULL"
+        return any(connection.execute(there, (name,)).fetchone()[0] for name in REPLACED)
 
 
 @contextmanager

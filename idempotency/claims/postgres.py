@@ -27,7 +27,7 @@ from idempotency.outcomes.statements import pg_announced, returned
 from idempotency.payload_cipher import PayloadCipher
 from message.receiver_hash import HashReceiver, no_hash
 
-_BYTES = frozenset({"receiver", "digest", "payload", "receiver_hash"})
+_BYTES = frozenset({"receiver", "digest", "payload", "receiver_hash", "receiver_text_hash"})
 
 _FRESH: Final = """
 fresh AS MATERIALIZED (
@@ -67,11 +67,13 @@ asked AS MATERIALIZED (
         %(policy_version)s::text[], %(resend_of)s::text[], %(topic)s::text[],
         %(partition)s::int[], %(offset)s::bigint[], %(account)s::text[], %(call_key)s::text[],
         %(call_digest)s::text[], %(receiver)s::bytea[], %(digest)s::bytea[], %(payload)s::bytea[],
-        %(template)s::text[], %(receiver_hash)s::bytea[], %(noted_at)s::bigint[]
+        %(template)s::text[], %(receiver_hash)s::bytea[], %(receiver_text_hash)s::bytea[],
+        %(noted_at)s::bigint[]
     ) WITH ORDINALITY AS i (
         key, token, wanted, why, tries, pause_ms, lane, message_id, biz_id, ordering_key,
         expires_at, policy_version, resend_of, topic, partition, "offset", account, call_key,
-        call_digest, receiver, digest, payload, template, receiver_hash, noted_at, place)
+        call_digest, receiver, digest, payload, template, receiver_hash, receiver_text_hash, noted_at,
+        place)
 ),
 input AS MATERIALIZED (
     SELECT *, CASE WHEN recalled THEN 'DROPPED' ELSE wanted END AS state,
@@ -99,7 +101,8 @@ entered AS (
         delivery_key, day, token, created_at, updated_at, expires_at, next_at, kafka_offset,
         kafka_partition, attempt, owner_epoch, state, lane, owner, message_id, receiver,
         body_digest, policy_version, biz_id, reason, ordering_key, resend_of, kafka_topic, payload,
-        account, call_key, call_digest, template, receiver_hash, called_at)
+        account, call_key, call_digest, template, receiver_hash, receiver_text_hash,
+        called_at)
     SELECT key, (ms / 86400000)::int, token, ms, ms, expires_at,
            CASE WHEN waits THEN {asleep} ELSE ms + delay_ms END, "offset", partition,
            CASE WHEN waits THEN 0 ELSE attempt END,
@@ -108,7 +111,8 @@ entered AS (
            digest, policy_version, biz_id,
            CASE WHEN waits AND state = 'IN_FLIGHT' THEN 'behind' ELSE reason END,
            ordering_key, resend_of, topic, payload, account, call_key, call_digest,
-           template, receiver_hash, CASE WHEN state = 'IN_FLIGHT' AND NOT waits THEN ms END
+           template, receiver_hash, receiver_text_hash,
+           CASE WHEN state = 'IN_FLIGHT' AND NOT waits THEN ms END
       FROM fresh CROSS JOIN clock{entered}
 ){announced}
 SELECT ms, (SELECT string_agg(key, ',') FROM input

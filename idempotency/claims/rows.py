@@ -10,7 +10,7 @@ from idempotency.payload_cipher import PayloadCipher, body_digest
 from message import reasons
 from message.delivery import template_of
 from message.envelope import Notification
-from message.receiver_hash import HashReceiver, no_hash
+from message.receiver_hash import HashReceiver, no_hash, text_hash
 from message.states import OPEN, TRANSITIONS, Event, State, after
 
 BEHIND: Final = reasons.BEHIND
@@ -63,6 +63,8 @@ class ClaimRow(NamedTuple):
     """Name of the template as it may be shown."""
     receiver_hash: bytes | None
     """Keyed hash of the receiver; None without a key."""
+    receiver_text_hash: bytes | None
+    """The same without the channel."""
     noted_at: int
     """Creation time of the notification; not stored, but recalls by business id compare it."""
 
@@ -159,6 +161,7 @@ class ClaimBatch:
                 payload,
                 template_of(notification) or None,
                 bytes.fromhex(receiver_hash) if receiver_hash else None,
+                text_hash(self._hash_receiver, delivery.receiver),
                 notification.created_at,
             )
         )

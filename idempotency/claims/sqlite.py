@@ -27,9 +27,9 @@ CLAIM: Final = """
 INSERT INTO deliveries (
     delivery_key, token, state, reason, attempt, next_at, lane, message_id, biz_id, ordering_key,
     expires_at, policy_version, resend_of, kafka_topic, kafka_partition, kafka_offset, account,
-    call_key, call_digest, receiver, body_digest, payload, template, receiver_hash, called_at, day,
-    created_at, updated_at, owner, owner_epoch)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    call_key, call_digest, receiver, body_digest, payload, template, receiver_hash,
+    receiver_text_hash, called_at, day, created_at, updated_at, owner, owner_epoch)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING"""
 
 KEEP: Final = """

@@ -74,9 +74,37 @@ class SearchSpan(NamedTuple):
     """First and last day whose partitions are read; None: the table has no partitions."""
 
 
+class ReceiverHashes(NamedTuple):
+    """What a receiver's text may have been hashed to."""
+
+    by_channel: list[bytes]
+    by_text: list[bytes]
+    """Without the channel; rows from before migration 0038 lack it."""
+
+
+def ways(column: str, value: Any) -> list[tuple[list[str], dict[str, Any]]]:
+    """Returns the conditions and values of each statement that together find a term with an index of its
+    own, rows under way excepted where `leaves_out_under_way`."""
+    if column != "receiver":
+        return [named(column, value)]
+    texts, text_values = _one_of("receiver_text_hash", value.by_text)
+    hashes, hash_values = _one_of("receiver_hash", value.by_channel)
+    return [
+        ([texts, "d.receiver_text_hash IS NOT NULL", _NOT_UNDER_WAY], text_values),
+        (
+            [
+                hashes,
+                "d.receiver_hash IS NOT NULL",
+                "d.receiver_text_hash IS NULL",
+                _NOT_UNDER_WAY,
+            ],
+            hash_values,
+        ),
+    ]
+
+
 def named(column: str, value: Any) -> tuple[list[str], dict[str, Any]]:
-    """Returns the conditions of a term that has an index of its own, rows under way excepted where
-    `leaves_out_under_way`."""
+    """Returns the conditions of a term that one statement finds."""
     conditions = {
         "message_id": ["d.message_id = :value"],
         "delivery_key": ["d.delivery_key = :value"],
@@ -87,21 +115,16 @@ def named(column: str, value: Any) -> tuple[list[str], dict[str, Any]]:
             "d.provider_id IS NOT NULL",
             "substr(d.lane, 1, 8) <> 'webhook.'",
         ],
-        "receiver_hash": ["d.receiver_hash IN ({value})", "d.receiver_hash IS NOT NULL"],
         "template": ["d.template = :value", "d.template IS NOT NULL"],
     }[column]
     if leaves_out_under_way(column):
         conditions = [*conditions, _NOT_UNDER_WAY]
-    if column != "receiver_hash":
-        return conditions, {"value": value}
-    names = {f"value{number}": one for number, one in enumerate(value)}
-    spelt = ", ".join(f":{name}" for name in names)
-    return [one.format(value=spelt) for one in conditions], names
+    return conditions, {"value": value}
 
 
 def leaves_out_under_way(column: str) -> bool:
     """Returns whether the column's index has no rows under way."""
-    return column in ("receiver_hash", "template")
+    return column in ("receiver", "template")
 
 
 def in_time(terms: DeliveryTerms, *, postgres: bool) -> tuple[list[str], Timed]:
@@ -135,11 +158,18 @@ def equal(terms: Sequence[tuple[str, Any]]) -> tuple[list[str], dict[str, Any]]:
     conditions: list[str] = []
     values: dict[str, Any] = {}
     for column, value in terms:
-        several = value if column == "receiver_hash" else [value]
-        names = {f"{column}{number}": one for number, one in enumerate(several)}
-        conditions.append(f"d.{column} IN ({', '.join(f':{name}' for name in names)})")
-        values |= names
+        if column == "receiver":
+            condition, more = _one_of("receiver_hash", value.by_channel)
+        else:
+            condition, more = _one_of(column, [value])
+        conditions.append(condition)
+        values |= more
     return conditions, values
+
+
+def _one_of(column: str, several: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    names = {f"{column}{number}": one for number, one in enumerate(several)}
+    return f"d.{column} IN ({', '.join(f':{name}' for name in names)})", names
 
 
 def filters(terms: DeliveryTerms) -> tuple[list[str], dict[str, Any]]:
@@ -152,9 +182,9 @@ def filters(terms: DeliveryTerms) -> tuple[list[str], dict[str, Any]]:
         ("state", terms.states),
     ):
         if several:
-            names = {f"{column}{number}": one for number, one in enumerate(several)}
-            conditions.append(f"d.{column} IN ({', '.join(f':{name}' for name in names)})")
-            values |= names
+            condition, more = _one_of(column, several)
+            conditions.append(condition)
+            values |= more
     if terms.error:
         conditions.append(
             "(d.reason = :error OR substr(d.reason, 1, length(:error) + 1) = :error || ':')"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from functools import lru_cache
+from itertools import product
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +27,7 @@ from idempotency.search.language import DAY_MS, DeliveryTerms, QueryError, place
 from idempotency.search.statements import (
     COLUMNS,
     Cursor,
+    ReceiverHashes,
     SearchSpan,
     Timed,
     ended_page,
@@ -35,15 +37,15 @@ from idempotency.search.statements import (
     is_in_order,
     is_opened,
     leaves_out_under_way,
-    named,
     of_place,
     opened,
     page,
     under_way,
+    ways,
 )
 from message.delivery import Origin
 from message.keys import is_key, normalise_receiver
-from message.receiver_hash import HashReceiver
+from message.receiver_hash import HashReceiver, text_hash
 from message.vocabulary import CHANNELS
 
 PAGE: Final = 50
@@ -179,21 +181,20 @@ class Search:
         if terms.copy_of:
             yield "resend_of", terms.copy_of
         if terms.receiver:
-            yield "receiver_hash", self.hashes(terms)
+            yield "receiver", self.hashes(terms)
         if terms.template:
             yield "template", terms.template
 
-    def hashes(self, terms: DeliveryTerms) -> list[bytes]:
-        """Returns the hashes of the receiver on each channel that the search covers. Raises QueryError
-        without the key."""
+    def hashes(self, terms: DeliveryTerms) -> ReceiverHashes:
+        """Returns what the receiver may have been hashed to on the channels that the search covers. Raises
+        QueryError without the key."""
         channels = {lane.partition(".")[0] for lane in terms.lanes} or set(CHANNELS)
-        found = [
-            self._hash_receiver(channel, normalise_receiver(channel, terms.receiver))
-            for channel in sorted(channels)
-        ]
+        receivers = {one: normalise_receiver(one, terms.receiver) for one in sorted(channels)}
+        found = [self._hash_receiver(channel, text) for channel, text in receivers.items()]
         if not all(found):
             raise QueryError("search.no_hash_key", 0, 0)
-        return [bytes.fromhex(one) for one in found]
+        texts = (text_hash(self._hash_receiver, text) for text in dict.fromkeys(receivers.values()))
+        return ReceiverHashes([bytes.fromhex(one) for one in found], [one for one in texts if one])
 
     def _of_name(self, look: _Look, after: Cursor | None) -> SearchPage:
         """Looks for a bare name as each thing that it may be; the first that finds rows answers."""
@@ -212,7 +213,7 @@ class Search:
         if not self._hash_receiver(CHANNELS[0], name):
             return found
         terms = msgspec.structs.replace(look.terms, receiver=name)
-        return look.named("receiver_hash", self.hashes(terms), after, partitioned=self._days)
+        return look.named("receiver", self.hashes(terms), after, partitioned=self._days)
 
     @contextmanager
     def _reading(self) -> Iterator[tuple[Connection, list[tuple[int, str]]]]:
@@ -259,35 +260,32 @@ class _Look:
         """Reads by an index over whole days, some at a time."""
         if column == "delivery_key":
             return self._of_key(str(value), partitioned=partitioned)
-        own, values = named(column, value)
-        more_rest, more_values = equal(self.others)
+        rest, values = equal(self.others)
         flying = list[SearchRow]()
         if leaves_out_under_way(column):
             flying = self._under_way(equal([(column, value), *self.others]), after, partitioned)
-        return self._whole_days(
-            [*own, *more_rest], values | more_values, flying, after, partitioned
-        )
+        found = [([*own, *rest], more | values) for own, more in ways(column, value)]
+        return self._whole_days(found, flying, after, partitioned)
 
     def placed(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
         """Reads the rows of one record, by the index on places."""
         flying = self._under_way(([], {}), after, partitioned)
-        return self._whole_days(of_place(), {}, flying, after, partitioned)
+        return self._whole_days([(of_place(), {})], flying, after, partitioned)
 
     def _whole_days(
         self,
-        own: Sequence[str],
-        values: dict[str, Any],
+        found_by: Sequence[tuple[Sequence[str], dict[str, Any]]],
         flying: Sequence[SearchRow],
         after: Cursor | None,
         partitioned: bool,
     ) -> SearchPage:
-        """Reads whole days, some at a time, by the index that the conditions `own` name."""
+        """Reads whole days, some at a time, by the indexes that the conditions of `found_by` name."""
         terms, rows = self.terms, list[SearchRow]()
         rest, more = filters(terms)
         reached = _end(terms, after)
         for span in _chunks(terms.since, reached, partitioned=partitioned):
             some: list[SearchRow] = []
-            for table in ("deliveries", *self._tables(span)):
+            for table, (own, values) in product(("deliveries", *self._tables(span)), found_by):
                 some += self._read(table, [*own, *rest], values | more, span, after)
             rows += _merged(some, flying, span)
             reached = span.since
@@ -375,7 +373,7 @@ class _Look:
                 rows = found
                 break
         terms = self.terms
-        wanted = [(column, value) for column, value in self.others if column != "receiver_hash"]
+        wanted = [(column, value) for column, value in self.others if column != "receiver"]
         rows = [row for row in rows if all(getattr(row, name) == one for name, one in wanted)]
         return SearchPage([row for row in rows if _fits(row, terms)], None, terms.since)
 

@@ -668,11 +668,12 @@ def test_a_row_has_the_hash_of_its_receiver_and_the_name_of_its_template(world: 
     assert [one.receiver_hash for one in taken] == [hashed, hashed]
     with ledger.database.connection() as connection:
         rows = connection.execute(
-            "SELECT delivery_key, receiver_hash, template FROM deliveries"
+            "SELECT delivery_key, receiver_hash, receiver_text_hash, template FROM deliveries"
         ).fetchall()
-    assert {key: (bytes(found).hex(), template) for key, found, template in rows} == {
-        item.key: (hashed, "SMS_1"),
-        bare.key: (hashed, None),
+    text = bytes.fromhex(receiver_hash(b"k" * 32, "", item.receiver))[:16]
+    assert {key: (bytes(one).hex(), bytes(two), name) for key, one, two, name in rows} == {
+        item.key: (hashed, text, "SMS_1"),
+        bare.key: (hashed, text, None),
     }
     row = ledger.queries().by_key(item.key)
     assert row is not None
@@ -683,4 +684,5 @@ def test_a_row_has_the_hash_of_its_receiver_and_the_name_of_its_template(world: 
 def test_without_a_key_a_row_has_no_hash(world: World, ledger: SqlLedger) -> None:
     (taken,) = claimed(ledger, delivery())
     assert taken.receiver_hash == ""
-    assert world.rows("SELECT receiver_hash FROM deliveries") == [(None,)]
+    stored = "SELECT receiver_hash, receiver_text_hash FROM deliveries"
+    assert world.rows(stored) == [(None, None)]

@@ -51,11 +51,25 @@ def test_an_upgrade_makes_what_is_missing_and_says_so(world: World) -> None:
     upgrade(world.settings, told.append)
     assert missing(world.open().database) == []
     assert "receipts_delivery" in told
-    for name in ("deliveries_created", "deliveries_receiver", "deliveries_template"):
+    for name in ("deliveries_created", "deliveries_receiver_text", "deliveries_template"):
         assert parts(world, name) == partitions(world)
     again: list[str] = []
     upgrade(world.settings, again.append)
     assert again == []
+    world.close()
+
+
+def test_an_index_in_whose_place_others_are_goes_once_they_are_there(world: World) -> None:
+    world.run("CREATE INDEX deliveries_receiver ON deliveries (receiver_hash, created_at)")
+
+    def look(step: str) -> None:
+        assert parts(world, "deliveries_receiver") == partitions(world), step
+
+    build(make_url(world.url), look)
+    assert world.rows("SELECT to_regclass('deliveries_receiver')") == [(None,)]
+    world.run("CREATE INDEX deliveries_receiver ON deliveries (receiver_hash, created_at)")
+    assert build(make_url(world.url), look) == []  # killed before its last step
+    assert world.rows("SELECT to_regclass('deliveries_receiver')") == [(None,)]
     world.close()
 
 
@@ -73,10 +87,10 @@ def test_a_build_that_was_killed_goes_on_where_it_was(world: World) -> None:
         "SELECT inhrelid::regclass::text FROM pg_inherits"
         " WHERE inhparent = 'deliveries'::regclass ORDER BY 1 LIMIT 1"
     )
-    own = f"{left[0]}_receiver"
-    world.run(f"CREATE INDEX {own} ON {left[0]} (receiver_hash)")
+    own = f"{left[0]}_receiver_text"
+    world.run(f"CREATE INDEX {own} ON {left[0]} (receiver_text_hash)")
     world.run(f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{own}'::regclass")
-    assert "deliveries_receiver" in missing(world.open().database)
+    assert "deliveries_receiver_text" in missing(world.open().database)
     upgrade(world.settings)
     assert missing(world.open().database) == []
     world.close()
@@ -88,7 +102,7 @@ def test_days_made_meanwhile_and_archived_days_have_them_too(world: World) -> No
     world.run("CREATE TABLE archive.deliveries_20260101 (LIKE deliveries)")
 
     def next_day(step: str) -> None:
-        if step.startswith("deliveries_receiver: ") and partitions(world) < 20:
+        if step.startswith("deliveries_receiver_text: ") and partitions(world) < 20:
             world.advance(10 * MS_PER_DAY)
             ensure_partitions(ledger.database)
 
@@ -97,10 +111,10 @@ def test_days_made_meanwhile_and_archived_days_have_them_too(world: World) -> No
     assert missing(ledger.database) == []
     world.advance(5 * MS_PER_DAY)
     ensure_partitions(ledger.database)
-    for name in ("deliveries_created", "deliveries_receiver"):
+    for name in ("deliveries_created", "deliveries_receiver_text"):
         assert parts(world, name) == partitions(world)
     found = world.rows("SELECT indexname FROM pg_indexes WHERE tablename = 'deliveries_20260101'")
-    assert ("deliveries_20260101_receiver",) in found
+    assert ("deliveries_20260101_receiver_text",) in found
     world.close()
 
 

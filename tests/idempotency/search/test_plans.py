@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import psycopg
@@ -19,16 +20,17 @@ from idempotency.partitions import ensure_partitions, partition_name
 from idempotency.search.language import parse
 from idempotency.search.statements import (
     Cursor,
+    ReceiverHashes,
     SearchSpan,
     ended_page,
     equal,
     filters,
     in_time,
-    named,
     of_place,
     opened,
     page,
     under_way,
+    ways,
 )
 from idempotency.search.store import SEARCH_SESSION, Search
 from idempotency.sql_ledger import SqlLedger
@@ -39,17 +41,19 @@ from tests.services import Services
 
 TODAY = NOON // MS_PER_DAY
 ROWS = 8_000
+RECEIVER = ReceiverHashes([b"x" * 32, b"y" * 32], [b"z" * 16])
 PATIENCE_MS = "60000"
 """A plan is judged, not its time: on a busy machine it takes longer than a search may."""
 _FILL = f"""
 INSERT INTO deliveries (delivery_key, day, token, created_at, updated_at, expires_at, attempt, owner_epoch,
                         state, lane, owner, message_id, receiver, body_digest, policy_version, biz_id,
-                        provider_id, account, template, receiver_hash, resend_of, kafka_topic,
-                        kafka_partition, kafka_offset, reason)
+                        provider_id, account, template, receiver_hash, receiver_text_hash, resend_of,
+                        kafka_topic, kafka_partition, kafka_offset, reason)
 SELECT md5(n::text || '/' || d), d, n, d * 86400000::bigint + n * 10000, d * 86400000::bigint + n * 10000,
        d * 86400000::bigint, 1, 1, CASE WHEN mod(n, 50) = 0 THEN 'PARKED' ELSE 'SENT' END,
        CASE WHEN mod(n, 2) = 0 THEN 'sms.notice' ELSE 'email.notice' END, 'w1', md5('m' || n || d),
        'r', 'x', 'v1', 'b' || n, 'p' || n, 'main', 't' || mod(n, 20), sha256(('r' || n)::bytea),
+       CASE WHEN mod(n, 2) = 0 THEN substring(sha256(('t' || n)::bytea) FROM 1 FOR 16) END,
        CASE WHEN mod(n, 100) = 0 THEN 'o' || n END, 'hongyan.dispatch.sms.notice', mod(n, 4), n,
        CASE WHEN mod(n, 100) = 0 THEN 'r' || mod(n, 500) || ':x' WHEN mod(n, 50) = 0 THEN 'r50' END
   FROM generate_series(1, {ROWS}) AS n, generate_series({TODAY}, {TODAY + 6}) AS d"""
@@ -146,14 +150,26 @@ def test_each_term_reads_its_index_in_its_days(full: SqlLedger) -> None:
         ("biz_id", "b7", "biz_id"),
         ("provider_id", "p7", "provider_id"),
         ("resend_of", "o100", "resend_of"),
-        ("receiver_hash", [b"x" * 32], "receiver_hash"),
         ("template", "t3", "template"),
     ):
-        conditions, values = named(column, value)
+        ((conditions, values),) = ways(column, value)
         statement, more = page("deliveries", conditions, span(), None)
         found = scans(full, statement, values | more)
         assert len(tables(found)) == 2, column
         assert all(index in name for _table, name in found), (column, found)
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("services")
+def test_a_receiver_is_read_by_its_text_and_in_old_rows_by_its_channels(full: SqlLedger) -> None:
+    both = ways("receiver", RECEIVER)
+    for (conditions, values), index in zip(
+        both, ("receiver_text_hash", "receiver_hash"), strict=True
+    ):
+        statement, more = page("deliveries", conditions, span(), None)
+        found = scans(full, statement, values | more)
+        assert len(tables(found)) == 2, index
+        assert all(f"_{index}_created_at" in name for name in indexes(found)), found
 
 
 @pytest.mark.stack
@@ -208,7 +224,7 @@ def test_rows_under_way_are_read_by_their_owner(full: SqlLedger) -> None:
         assert len(tables(found)) == 2
         read = [name for table, name in found if table != "deliveries_default"]
         assert all("owner_owner_epoch" in name for name in read), (line, found)
-    hashed, values = equal([("receiver_hash", [b"x" * 32, b"y" * 32])])
+    hashed, values = equal([("receiver", RECEIVER)])
     wanted = under_way(parse("receiver:x", NOON))
     assert wanted is not None
     statement, more = page("deliveries", [*wanted[0], *hashed], span(), None)
@@ -285,15 +301,15 @@ def test_of_sixty_small_days_a_search_reads_its_own_by_index_and_none_whole(
         ("biz_id", "b7"),
         ("provider_id", "p7"),
         ("resend_of", "o100"),
-        ("receiver_hash", [b"x" * 32]),
+        ("receiver", RECEIVER),
         ("template", "t3"),
     ):
-        for one, days in ((span(), 2), (whole, DAYS)):
-            conditions, values = named(column, value)
+        for (one, days), way in product(((span(), 2), (whole, DAYS)), ways(column, value)):
+            conditions, values = way
             statement, more = page("deliveries", conditions, one, None)
             found = scans(long, statement, values | more)
             assert len(tables(found)) == days, column
-            assert all(column in index for _table, index in found), (column, found)
+            assert all(column in index for index in indexes(found)), (column, found)
     terms = parse("error:r50 since:1d", NOON)
     found = scans(long, *ended_page("deliveries", terms, whole, None, postgres=True))
     assert len(tables(found)) == DAYS

@@ -251,6 +251,26 @@ def test_days_are_searched_back_to_the_begin(
     assert keys(found(search, world, "receiver:+8613800000001 since:60d")) == [new.key, old.key]
 
 
+def test_rows_of_an_older_program_are_found_by_receiver_too(
+    world: World, ledger: SqlLedger, search: Search
+) -> None:
+    made = []
+    for _ in range(6):
+        made.append(sent(ledger, delivery()))
+        world.advance(1_000)
+    old = ", ".join(f"'{one.key}'" for one in made[::2])
+    forgotten = f"UPDATE deliveries SET receiver_text_hash = NULL WHERE delivery_key IN ({old})"
+    with ledger.database.begin() as connection:
+        connection.exec_driver_sql(forgotten)
+    newest = [one.key for one in reversed(made)]
+    line = "receiver:+8613800000001"
+    assert keys(found(search, world, line)) == newest
+    terms = parse(line, world.now)
+    first = search.page(terms, size=4)
+    assert first.next is not None
+    assert [*keys(first), *keys(search.page(terms, first.next))] == newest
+
+
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_days_that_left_the_ledger_are_searched_too(
     world: World, ledger: SqlLedger, search: Search, tmp_path: Path

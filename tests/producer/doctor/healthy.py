@@ -75,8 +75,8 @@ DATABASE = DatabaseFacts(
         "full_page_writes": "on",
         "synchronous_standby_names": "ANY 1 (*)",
     },
-    schema="0037",
-    program_schema="0037",
+    schema="0038",
+    program_schema="0038",
     runs=True,
 )
 
