@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, cast
 from urllib.request import urlopen
 
@@ -24,6 +25,8 @@ from recovery.scheduling.celery_app import QUEUE, celery_app, key_prefix
 from recovery.scheduling.celery_keys import key_types
 from recovery.scheduling.celery_tasks import LOOK, Serving
 from recovery.scheduling.stand_in import StandIn
+from tests.harness.fork_server import Process
+from tests.idempotency.making import wait_until
 from tests.recovery.conftest import MakeGround
 from tests.recovery.ground import LANE, Ground, until
 
@@ -67,6 +70,17 @@ def page(place: Ground, name: str, path: str) -> str:
         return str(answer.read().decode())
 
 
+def await_celery(place: Ground, process: Process) -> None:
+    """Waits until Celery calls the jobs of "r1" again. A failure shows the log, and what each thread does."""
+    try:
+        until(lambda: lines(place, "r1", "celery_back"))
+    except AssertionError:
+        process.send_signal(signal.SIGUSR1)
+        with suppress(AssertionError):
+            wait_until(lambda: lines(place, "r1", "stack_dump"), 5)
+        raise AssertionError(f"Celery is not back:\n{place.log('r1')}") from None
+
+
 # -- Redis away --
 
 
@@ -88,7 +102,7 @@ def test_while_redis_is_away_recovery_goes_on_and_says_so_once(
             assert '"reason": null' in page(place, "r1", "/readyz")
         assert len(broker_troubles(place, "r1")) == 1
         stack.start("redis")
-        until(lambda: lines(place, "r1", "celery_back"))
+        await_celery(place, process)
         items += place.waiting(5)
         place.await_states(SENT=25)
         process.terminate()
