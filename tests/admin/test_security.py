@@ -447,6 +447,7 @@ def test_a_field_and_a_reason_have_a_length(lin: Browser) -> None:
     long = lin.post("/people", name="x" * (LONGEST_FIELD + 1), password=PASSWORD, reason="so")
     wordy = lin.post("/people", name="eve", password=PASSWORD, reason="x" * 1_001)
     assert (long.status_code, wordy.status_code) == (422, 422)
+    assert "A field is too long." in long.text, "another rule refused the name"
 
 
 # -- files --
