@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from backends.sql.database import Database
-from backends.sql.errors import SqlAway, SqlNoSchema
+from backends.sql.errors import SqlAway, SqlNoSchema, SqlPoolBusy, SqlTimeout
 from idempotency.ledger import LedgerOutdated, LedgerUnavailable
 
 OUTDATED = "the database has no ledger of this version: run `hongyan db upgrade`"
@@ -18,6 +18,10 @@ def errors() -> Iterator[None]:
     """Maps SqlAway and SqlNoSchema to LedgerUnavailable and LedgerOutdated; other errors pass unchanged."""
     try:
         yield
+    except SqlPoolBusy as exc:
+        raise LedgerUnavailable(f"no connection to the ledger's database is free: {exc}") from exc
+    except SqlTimeout as exc:
+        raise LedgerUnavailable(f"the ledger's database took too long: {exc}") from exc
     except SqlAway as exc:
         raise LedgerUnavailable(f"the ledger's database is away: {exc}") from exc
     except SqlNoSchema as exc:

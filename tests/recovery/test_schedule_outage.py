@@ -71,7 +71,7 @@ def page(place: Ground, name: str, path: str) -> str:
 
 
 def await_celery(place: Ground, process: Process) -> None:
-    """Waits until Celery calls the jobs of "r1" again. A failure shows the log, and what each thread does."""
+    """Waits until Celery calls the jobs of "r1" again. A failure shows its log and its threads."""
     try:
         until(lambda: lines(place, "r1", "celery_back"))
     except AssertionError:
