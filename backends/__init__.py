@@ -1,1 +1,1 @@
-"""The outside systems: Kafka, Redis, SQL; factories with safe settings, and embedded twins."""
+"""The outside systems, Kafka, Redis, SQL: factories with safe settings, embedded twins. Serving HTTP."""

@@ -267,13 +267,18 @@ def upgrade(
 ) -> tuple[str, str]:
     """Brings the database to this version, and makes its indexes and partitions. Claims go on meanwhile.
 
+    On a database that is of this version already it drops indexes that older programs read.
+
     `tell` gets each index that takes time. Returns (version before, version now). Raises SettingsError,
     LedgerUnavailable.
     """
     database, _sealer = _configured(settings)
     with errors():
         before = schema.upgrade(database.url)
+        online_indexes.mend_archive(database.url)
         online_indexes.build(database.url, tell)
+        if before == schema.head():
+            online_indexes.drop_replaced(database.url, tell)
         ensure_partitions(database, tables=(*TABLES, *LOOKBACK_TABLES))
         now = schema.current(database)
     database.close()

@@ -74,6 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "services" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.stack)
+    write_groups(config, items)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -87,7 +88,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     collector of garbage works from here on, and never looks at the collected tests."""
     gc.freeze()
     gc.enable()
-    write_groups(session)
     needed = any("services" in getattr(item, "fixturenames", ()) for item in session.items)
     if needed and not session.config.option.collectonly:
         session.config.stash[_SERVICES] = started()

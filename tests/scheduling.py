@@ -1,11 +1,13 @@
 """How pytest-xdist shares the tests out among its processes.
 
 Tests of one group run in one process. xdist adds a group's name to the names of its tests, which pytest
-9.2 ignores. So the first process of xdist writes the groups to a file, which the scheduler reads.
+9.2 ignores. So the processes of xdist write the groups to a file, which the scheduler reads.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -18,7 +20,6 @@ SPARK: Final = "tests/spark_jobs/"
 """One Spark session serves them all; its start takes seconds of both cores."""
 _OWN_SESSION: Final = "tests/spark_jobs/truth/"
 _INPUT: Final = "groups_file"
-_WRITER: Final = "gw0"
 
 
 class GroupsFile:
@@ -57,12 +58,17 @@ class GroupScheduling(LoadGroupScheduling):  # type: ignore[misc]
             del self.assigned_work[node][group]
 
 
-def write_groups(session: pytest.Session) -> None:
-    """Writes the groups of the collected tests, in the one process that does so for all."""
-    given: dict[str, Any] = getattr(session.config, "workerinput", {})
-    if given.get("workerid") == _WRITER:
-        groups = {item.nodeid: group for item in session.items if (group := group_of(item))}
-        Path(given[_INPUT]).write_bytes(msgspec.json.encode(groups))
+def write_groups(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Writes the groups of the collected tests, before xdist tells the scheduler that they are collected.
+    Each process writes the same, and replaces the file as a whole: any of them may die."""
+    given: dict[str, Any] = getattr(config, "workerinput", {})
+    if _INPUT not in given:
+        return
+    groups = {item.nodeid: group for item in items if (group := group_of(item))}
+    file = Path(given[_INPUT])
+    own = file.with_suffix(f".{os.getpid()}")
+    own.write_bytes(msgspec.json.encode(groups))
+    own.replace(file)
 
 
 def group_of(item: pytest.Item) -> str | None:

@@ -43,7 +43,7 @@ class AnswerTimes:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *self._headers]
+                message["headers"] = [*message.get("headers", ()), *self._headers]
             await send(message)
 
         try:

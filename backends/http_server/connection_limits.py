@@ -1,6 +1,6 @@
-"""Limits for strangers who connect to the receipts process: connections, heads, bodies, and times.
+"""Limits for strangers who connect to receipts or gateway: connections, heads, bodies, and times.
 
-Anybody may connect; only a whole request can show that it is a provider's. Until then a connection costs at
+Anybody may connect; only a whole request can show whose it is. Until then a connection costs at
 most HEAD_BYTES and one read, and has REQUEST_S to become a request. Beyond MOST_CONNECTIONS the oldest
 waiting one is closed. The application bounds each body, and `BodyBudget` all together.
 

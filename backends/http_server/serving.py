@@ -61,8 +61,10 @@ def serve_until(
 
     def end() -> None:
         stop.wait()
-        ending()
-        server.should_exit = True
+        try:
+            ending()
+        finally:
+            server.should_exit = True
 
     threading.Thread(target=end, name="stop", daemon=True).start()
     asyncio.run(server.serve(sockets=[listener]))

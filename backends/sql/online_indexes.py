@@ -26,6 +26,11 @@ LOCK_MS: Final = 1_000
 _LOCK: Final = 0x686F6E67796978  # "hongyix"
 _PAUSE_S: Final = 1.0
 _TRIES: Final = 600
+_NOT_NOW: Final = (
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.QueryCanceled,
+    psycopg.errors.DeadlockDetected,
+)
 Tell = Callable[[str], None]
 
 
@@ -40,6 +45,7 @@ class OnlineIndex(NamedTuple):
     plain: str = ""
     """The same for SQLite, where it differs."""
     on_sqlite: bool = True
+    in_archive: bool = True
 
 
 _ENDED_UNSENT: Final = "state IN ('PARKED', 'REJECTED', 'EXPIRED', 'UNDELIVERED', 'DROPPED')"
@@ -69,13 +75,15 @@ INDEXES: Final = (
         " WHERE receiver_text_hash IS NOT NULL AND state <> 'IN_FLIGHT'",
         "0038",
     ),
-    # Of rows from before 0038: a search looks for the receiver's hash on each channel.
+    # Of rows from before 0038: a search looks for the receiver's hash on each channel. Days in the archive
+    # have the index of all hashes, `deliveries_receiver`.
     OnlineIndex(
         "deliveries_receiver_old",
         "deliveries",
         "(receiver_hash, created_at) WHERE receiver_hash IS NOT NULL AND receiver_text_hash IS NULL"
         " AND state <> 'IN_FLIGHT'",
         "0038",
+        in_archive=False,
     ),
     OnlineIndex(
         "deliveries_template",
@@ -115,7 +123,10 @@ INDEXES: Final = (
     ),
 )
 REPLACED: Final = ("deliveries_receiver",)
-"""Indexes in whose place others are. They are dropped once all of `INDEXES` are whole."""
+"""Indexes in whose place others are. Programs of the version before read them: see `drop_replaced`."""
+_DROP_MS: Final = 200
+"""Longest time of one try to drop such an index: it locks the table and all its days."""
+_DROP_TRIES: Final = 60
 _TABLES: Final = """
 SELECT c.oid::regclass::text AS shown, n.nspname AS place, c.relname AS name
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -123,6 +134,15 @@ SELECT c.oid::regclass::text AS shown, n.nspname AS place, c.relname AS name
    AND (c.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass(%(table)s))
         OR (n.nspname = 'archive' AND c.relname LIKE %(archived)s))
  ORDER BY n.nspname = 'archive', c.relname DESC"""
+_LACKING: Final = """
+SELECT format('ALTER TABLE %%s ADD COLUMN IF NOT EXISTS %%I %%s', c.oid::regclass, a.attname,
+              format_type(a.atttypid, a.atttypmod))
+  FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = to_regclass(%(table)s)
+ WHERE c.relnamespace = to_regnamespace('archive') AND c.relkind = 'r' AND c.relname LIKE %(archived)s
+   AND a.attnum > 0 AND NOT a.attisdropped AND NOT a.attnotnull
+   AND NOT EXISTS (SELECT FROM pg_attribute AS o
+                    WHERE o.attrelid = c.oid AND o.attname = a.attname AND NOT o.attisdropped)
+ ORDER BY a.attnum"""
 _STATE: Final = """
 SELECT i.indisvalid, EXISTS (SELECT FROM pg_inherits WHERE inhrelid = i.indexrelid) AS attached
   FROM pg_index AS i
@@ -132,6 +152,7 @@ _ATTACHED: Final = """
 SELECT EXISTS (
     SELECT FROM pg_inherits AS h JOIN pg_index AS i ON i.indexrelid = h.inhrelid
      WHERE h.inhparent = to_regclass(%(parent)s) AND i.indrelid = to_regclass(%(table)s))"""
+_THERE: Final = "SELECT to_regclass(%s) IS NOT NULL"
 _PARTITIONED: Final = "SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass(%(table)s)"
 
 
@@ -156,10 +177,28 @@ def create_where_empty(run: Callable[[str], Any], since: str, *, is_postgres: bo
         create_now(run, since, is_postgres=is_postgres)
 
 
-def drop_replaced(run: Callable[[str], Any]) -> None:
-    """Drops the indexes in whose place others are."""
-    for name in REPLACED:
-        run(f"DROP INDEX IF EXISTS {name}")
+def drop_replaced(url: URL, tell: Tell, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Drops the indexes in whose place others are, on PostgreSQL. Call it where programs of this version
+    have worked for a while. A table in use keeps its index until the next call. Raises SqlError."""
+    database = Database(url, pool_size=1)
+    try:
+        if not database.is_postgres or missing(database):
+            return
+        with database.connection() as connection, _alone(connection, sleep):
+            for name in REPLACED:
+                if connection.execute(_THERE, (name,)).fetchone()[0]:
+                    done = _dropped(connection, name, sleep)
+                    tell(f"{name}: dropped" if done else f"{name}: still there, since it is in use")
+    finally:
+        database.close()
+
+
+def _dropped(connection: Any, name: str, sleep: Callable[[float], None]) -> bool:
+    try:
+        _briefly(connection, f"DROP INDEX IF EXISTS {name}", sleep, _DROP_MS, _DROP_TRIES)
+    except SqlTimeout:
+        return False
+    return True
 
 
 def missing(database: Database) -> list[str]:
@@ -170,6 +209,22 @@ def missing(database: Database) -> list[str]:
         return [index.name for index in INDEXES if not _is_valid(connection, index.name)]
 
 
+def mend_archive(url: URL) -> None:
+    """Adds the columns that days in the archive lack, as those do that came back from an older dump. Raises
+    SqlError."""
+    database = Database(url, pool_size=1)
+    try:
+        if not database.is_postgres:
+            return
+        with database.connection() as connection:
+            for table in ("deliveries", "payloads"):
+                asked = {"table": table, "archived": f"{table}\\_%"}
+                for (statement,) in connection.execute(_LACKING, asked).fetchall():
+                    _briefly(connection, statement, time.sleep)
+    finally:
+        database.close()
+
+
 def build(url: URL, tell: Tell, sleep: Callable[[float], None] = time.sleep) -> list[str]:
     """Makes the missing indexes, and names each step to `tell`. Returns the names of those made.
 
@@ -178,23 +233,14 @@ def build(url: URL, tell: Tell, sleep: Callable[[float], None] = time.sleep) -> 
     database = Database(url, pool_size=1)
     try:
         wanted = [index for index in INDEXES if index.name in missing(database)]
-        if not wanted and not _has_replaced(database):
+        if not wanted:
             return []
         with database.connection() as connection, _alone(connection, sleep):
             for index in wanted:
                 _build(connection, index, tell, sleep)
-            drop_replaced(lambda statement: _briefly(connection, statement, sleep))
         return [index.name for index in wanted]
     finally:
         database.close()
-
-
-def _has_replaced(database: Database) -> bool:
-    if not database.is_postgres:
-        return False
-    with database.connection() as connection:
-        there = "SELECT to_regclass(%s) IS NOT NULL"
-        return any(connection.execute(there, (name,)).fetchone()[0] for name in REPLACED)
 
 
 @contextmanager
@@ -231,6 +277,8 @@ def _build(
         own = f"{name}_{index.name.removeprefix(f'{index.table}_')}"
         is_part = place != "archive"
         there = {"parent": index.name, "table": shown}
+        if not is_part and not index.in_archive:
+            continue
         if is_part and connection.execute(_ATTACHED, there).fetchone()[0]:
             continue
         if _concurrently(connection, shown, own, index.definition, place):
@@ -252,17 +300,28 @@ def _concurrently(connection: Any, table: str, name: str, definition: str, place
     return True
 
 
-def _briefly(connection: Any, statement: str, sleep: Callable[[float], None]) -> None:
-    """Runs a statement that needs a lock claims wait behind: for a second at most, then again."""
-    connection.execute(f"SET lock_timeout = {LOCK_MS}")
-    for _ in range(_TRIES):
+def _briefly(
+    connection: Any,
+    statement: str,
+    sleep: Callable[[float], None],
+    longest_ms: int | None = None,
+    tries: int = _TRIES,
+) -> None:
+    """Runs a statement that needs locks claims wait behind: for a second at most, then again. One that
+    takes several locks waits no longer for all of them. Raises SqlTimeout."""
+    limit = LOCK_MS if longest_ms is None else longest_ms
+    connection.execute(f"SET lock_timeout = {limit}")
+    connection.execute(f"SET statement_timeout = {limit}")
+    for _ in range(tries):
         try:
             connection.execute(statement)
-        except psycopg.errors.LockNotAvailable:
+        except _NOT_NOW:
             sleep(_PAUSE_S)
         else:
+            connection.execute("SET statement_timeout = 0")
             return
-    raise SqlTimeout(f"{statement.partition(' ON ')[0]}: the table was never free for a second")
+    connection.execute("SET statement_timeout = 0")
+    raise SqlTimeout(f"{statement.partition(' ON ')[0]}: the table was never free for {limit} ms")
 
 
 def _is_valid(connection: Any, name: str) -> bool:

@@ -60,7 +60,7 @@ def upgrade(context: typer.Context, as_json: _JSON = False) -> None:
     def tell(step: str) -> None:
         built.append(step)
         if not as_json:
-            err().print(f"made the index {step}", markup=False)
+            err().print(f"index {step}", markup=False)
 
     before, now = bring_up(settings, tell)
     if as_json:

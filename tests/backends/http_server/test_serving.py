@@ -13,6 +13,8 @@ from backends.http_server.serving import AddressTaken, bound, http_server, serve
 
 KEY, EXAMPLE = "console.listen", "127.0.0.1:9480"
 PATIENCE_S = 20
+SHUTDOWN_S = 0.5
+"""uvicorn looks ten times a second whether it shall end."""
 
 
 def test_an_address_in_use_is_named_with_its_setting() -> None:
@@ -28,13 +30,14 @@ def stop_once(asked: threading.Event, stop: threading.Event) -> None:
     stop.set()
 
 
-def test_a_stop_runs_the_ending_and_answers_what_is_under_way() -> None:
-    stop, asked, ending = threading.Event(), threading.Event(), threading.Event()
+def test_a_stop_runs_the_ending_first_and_answers_what_is_under_way() -> None:
+    stop, asked, refused = threading.Event(), threading.Event(), threading.Event()
+    serving: list[bool] = []
 
     async def app(scope: Any, _receive: Any, send: Any) -> None:
         assert scope["type"] == "http"
         asked.set()
-        await asyncio.to_thread(ending.wait, PATIENCE_S)
+        await asyncio.to_thread(refused.wait, PATIENCE_S)
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
@@ -50,8 +53,33 @@ def test_a_stop_runs_the_ending_and_answers_what_is_under_way() -> None:
         client.start()
         stopper = threading.Thread(target=stop_once, args=(asked, stop))
         stopper.start()
-        serve_until(stop, server, listener, ending.set)
-        client.join(PATIENCE_S)
-        stopper.join(PATIENCE_S)
-    assert ending.is_set()
+        ended = threading.Timer(SHUTDOWN_S, refused.set)
+
+        def ending() -> None:
+            serving.append(not server.should_exit)
+            ended.start()
+
+        serve_until(stop, server, listener, ending)
+        for thread in (client, stopper, ended):
+            thread.join(PATIENCE_S)
+    assert serving == [True]
     assert answers == [204]
+
+
+def test_an_ending_that_fails_ends_the_server_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failures: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: failures.append(args.exc_value))
+    stop, fault = threading.Event(), ValueError("a fault")
+
+    def ending() -> None:
+        raise fault
+
+    async def app(_scope: Any, _receive: Any, _send: Any) -> None: ...
+
+    server = http_server(app, grace_s=PATIENCE_S, lifespan="off")
+    with bound("127.0.0.1:0", KEY, EXAMPLE) as listener:
+        stop.set()
+        serve_until(stop, server, listener, ending)
+    assert failures == [fault]

@@ -59,17 +59,30 @@ def test_an_upgrade_makes_what_is_missing_and_says_so(world: World) -> None:
     world.close()
 
 
-def test_an_index_in_whose_place_others_are_goes_once_they_are_there(world: World) -> None:
+def test_an_index_in_whose_place_others_are_goes_at_the_upgrade_after_them(world: World) -> None:
     world.run("CREATE INDEX deliveries_receiver ON deliveries (receiver_hash, created_at)")
-
-    def look(step: str) -> None:
-        assert parts(world, "deliveries_receiver") == partitions(world), step
-
-    build(make_url(world.url), look)
+    build(make_url(world.url), lambda _step: None)
+    assert parts(world, "deliveries_receiver") == partitions(world), "an older console reads it"
+    told: list[str] = []
+    upgrade(world.settings, told.append)
+    assert told == ["deliveries_receiver: dropped"]
     assert world.rows("SELECT to_regclass('deliveries_receiver')") == [(None,)]
+    world.close()
+
+
+def test_a_day_in_use_keeps_the_index_and_holds_no_claim_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(online_indexes, "_DROP_TRIES", 2)
+    monkeypatch.setattr(online_indexes, "_PAUSE_S", 0.05)
     world.run("CREATE INDEX deliveries_receiver ON deliveries (receiver_hash, created_at)")
-    assert build(make_url(world.url), look) == []  # killed before its last step
-    assert world.rows("SELECT to_regclass('deliveries_receiver')") == [(None,)]
+    build(make_url(world.url), lambda _step: None)
+    told: list[str] = []
+    with psycopg.connect(world.url.replace("+psycopg", "")) as holder:
+        holder.execute("SELECT * FROM deliveries LIMIT 1")
+        upgrade(world.settings, told.append)
+    assert told == ["deliveries_receiver: still there, since it is in use"]
+    assert parts(world, "deliveries_receiver") == partitions(world)
     world.close()
 
 
@@ -115,6 +128,20 @@ def test_days_made_meanwhile_and_archived_days_have_them_too(world: World) -> No
         assert parts(world, name) == partitions(world)
     found = world.rows("SELECT indexname FROM pg_indexes WHERE tablename = 'deliveries_20260101'")
     assert ("deliveries_20260101_receiver_text",) in found
+    world.close()
+
+
+def test_a_day_that_came_back_from_an_older_dump_gets_its_columns_and_indexes(world: World) -> None:
+    world.run("CREATE SCHEMA archive")
+    world.run("CREATE TABLE archive.deliveries_20260101 (LIKE deliveries)")
+    for column in ("receiver_text_hash", "template"):
+        world.run(f"ALTER TABLE archive.deliveries_20260101 DROP COLUMN {column}")
+    upgrade(world.settings)
+    found = world.rows("SELECT receiver_text_hash, template FROM archive.deliveries_20260101")
+    assert found == []
+    indexes = world.rows("SELECT indexname FROM pg_indexes WHERE tablename = 'deliveries_20260101'")
+    assert ("deliveries_20260101_receiver_text",) in indexes
+    assert ("deliveries_20260101_receiver_old",) not in indexes
     world.close()
 
 

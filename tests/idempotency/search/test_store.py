@@ -266,9 +266,22 @@ def test_rows_of_an_older_program_are_found_by_receiver_too(
     line = "receiver:+8613800000001"
     assert keys(found(search, world, line)) == newest
     terms = parse(line, world.now)
-    first = search.page(terms, size=4)
-    assert first.next is not None
-    assert [*keys(first), *keys(search.page(terms, first.next))] == newest
+    for size in (1, 2, 4):
+        pages, after = [search.page(terms, size=size)], None
+        while (after := pages[-1].next) is not None:
+            pages.append(search.page(terms, after, size))
+        assert [key for one in pages for key in keys(one)] == newest, size
+
+
+def test_a_receiver_of_one_channel_is_not_anothers(
+    world: World, ledger: SqlLedger, search: Search
+) -> None:
+    number = sent(ledger, delivery())
+    person = sent(ledger, delivery(receivers=("+8613800000001",), lane="wecom.notice"))
+    world.advance(1_000)
+    assert set(keys(found(search, world, "receiver:+8613800000001"))) == {number.key, person.key}
+    # Only a text message's receiver is written without blanks.
+    assert keys(found(search, world, 'receiver:"+86 138 0000 0001"')) == [number.key]
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import op
 
-from backends.sql.online_indexes import create_where_empty, drop_replaced
+from backends.sql.online_indexes import REPLACED, create_where_empty
 
 revision = "0038"
 down_revision = "0037"
@@ -24,17 +24,18 @@ _LOCK = ("SET LOCAL statement_timeout = 1000", "LOCK TABLE deliveries IN ACCESS 
 
 def upgrade() -> None:
     """Adds a column without a default, which rewrites no row, and names two indexes. `hongyan db upgrade`
-    makes them afterwards where the ledger has rows, and then drops the one that they replace."""
+    makes them afterwards where the ledger has rows; the next one drops the one that they replace."""
     is_postgres = op.get_context().dialect.name == "postgresql"
     run, tables = op.get_bind().exec_driver_sql, ["deliveries"]
     if is_postgres:
-        tables += [f'archive."{name}"' for (name,) in run(_ARCHIVED)]
         before = run("SHOW statement_timeout").scalar_one()
         for statement in _LOCK:
             run(statement)
         run(f"SET LOCAL statement_timeout = '{before}'")
+        tables += [f'archive."{name}"' for (name,) in run(_ARCHIVED)]  # no day moves there now
     for table in tables:
         run(f"ALTER TABLE {table} ADD COLUMN {_COLUMN} {'BYTEA' if is_postgres else 'BLOB'}")
     create_where_empty(run, "0038", is_postgres=is_postgres)
     if not is_postgres:
-        drop_replaced(run)
+        for name in REPLACED:
+            run(f"DROP INDEX IF EXISTS {name}")
