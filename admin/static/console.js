@@ -105,8 +105,11 @@
   });
 
   // ---- live parts: updates replace them. A click counts only if its link is still there when the button goes up,
-  // so updates are left out while it is down, for HELD_MS at most: a menu may take the release. The focus stays.
+  // so updates are left out while it is down, for HELD_MS at most: a menu may take the release. htmx forgets what it
+  // knows of a link that was replaced, and then shows the answer without its address: so updates wait for it, too.
+  // The focus stays.
   const HELD_MS = 5000;
+  const asked = new Set();
   let pressedAt = -Infinity, focused = "";
   document.addEventListener("pointerdown", (event) => {
     if (event.button === 0 && event.target.closest?.("[sse-swap]")) pressedAt = performance.now();
@@ -114,8 +117,12 @@
   for (const end of ["pointerup", "pointercancel"]) {
     document.addEventListener(end, () => setTimeout(() => { pressedAt = -Infinity; }), true);
   }
+  document.addEventListener("htmx:beforeSend", (event) => {
+    if (event.detail.elt.closest?.("[sse-swap]")) asked.add(event.detail.xhr);
+  });
+  document.addEventListener("htmx:afterRequest", (event) => { asked.delete(event.detail.xhr); });
   document.addEventListener("htmx:sseBeforeMessage", (event) => {
-    if (performance.now() - pressedAt < HELD_MS) { event.preventDefault(); return; }
+    if (asked.size || performance.now() - pressedAt < HELD_MS) { event.preventDefault(); return; }
     focused = document.activeElement?.closest("[sse-swap] a[href]")?.getAttribute("href") || "";
   });
   document.addEventListener("htmx:sseMessage", () => {

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from playwright.sync_api import Route
 
 from admin.parts import ConsoleParts
 from idempotency.alerts.windows import Raised
@@ -172,6 +173,19 @@ def test_a_link_of_the_live_part_may_be_pressed_while_updates_come(counted: Watc
     await_(lambda: page.evaluate("window.updates.asked") > before + 1, what="two updates come")
     assert page.evaluate("window.updates.done") == before, "no update while the button is down"
     page.mouse.up()
+    page.wait_for_url("**/lanes/sms.verification")
+    assert counted.complaints == []
+
+
+def test_a_link_of_the_live_part_leads_to_its_page_while_updates_come(counted: Watched) -> None:
+    page, before = counted.page, int(counted.page.evaluate("window.updates.asked"))
+
+    held: list[Route] = []
+    page.route("**/lanes/sms.verification", lambda route: held.append(route))
+    page.locator(LINK).first.click(no_wait_after=True)
+    await_(lambda: page.evaluate("window.updates.asked") > before + 2, what="updates come")
+    assert held, "the answer is still to come"
+    held[0].continue_()
     page.wait_for_url("**/lanes/sms.verification")
     assert counted.complaints == []
 
