@@ -9,7 +9,7 @@ from typing import Final
 from litestar.types import ASGIApp
 from prometheus_client import CollectorRegistry
 
-from backends.http_server.answer_times import AnswerTimes, Scope, route_of
+from backends.http_server.request_times import RequestTimes, Scope, route_of
 from backends.metrics import console_families as of_console
 from backends.metrics.families import CONSOLE
 from backends.metrics.instruments import counter_of, histogram_of
@@ -37,11 +37,11 @@ class ConsoleMetrics:
 
 def timed(
     app: ASGIApp, metrics: ConsoleMetrics, monotonic: Callable[[], float] = time.monotonic
-) -> AnswerTimes:
+) -> RequestTimes:
     """Returns the application with its answers counted and timed."""
 
     def note(scope: Scope, status: int, took_s: float) -> None:
         streams = scope["path"].startswith(_LIVE)
         metrics.answered(route_of(scope), status, None if streams else took_s)
 
-    return AnswerTimes(app, note, monotonic=monotonic)
+    return RequestTimes(app, note, monotonic=monotonic)

@@ -19,7 +19,7 @@ import structlog
 from admin.app import create_app
 from admin.metrics import ConsoleMetrics, timed
 from admin.parts import ConsoleParts, open_parts
-from backends.http_server.answer_times import AnswerTimes
+from backends.http_server.request_times import RequestTimes
 from backends.http_server.serving import HttpServer, bound, http_server, serve_until
 from backends.logs import identified
 from backends.settings import Settings
@@ -61,7 +61,7 @@ def run_console(
     return 0
 
 
-def _server(app: AnswerTimes, settings: Settings) -> HttpServer:
+def _server(app: RequestTimes, settings: Settings) -> HttpServer:
     proxies = settings.console.proxies
     return http_server(
         app,

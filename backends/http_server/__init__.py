@@ -2,5 +2,5 @@
 
 serving            listen, serve until a stop, answer what is under way
 connection_limits  what a stranger's connection may cost
-answer_times       each answer's route, status and time
+request_times      each answer's route, status and time
 """

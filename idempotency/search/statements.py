@@ -75,7 +75,7 @@ class SearchSpan(NamedTuple):
 
 
 class ReceiverHashes(NamedTuple):
-    """What a receiver's text may have been hashed to."""
+    """Hashes that a row of a receiver may have."""
 
     by_channel: list[bytes]
     by_text: list[bytes]

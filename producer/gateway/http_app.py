@@ -17,8 +17,8 @@ from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 from litestar.handlers.base import BaseRouteHandler
 
-from backends.http_server.answer_times import AnswerTimes, OnAnswer, Scope, route_of
 from backends.http_server.connection_limits import BodyBudget
+from backends.http_server.request_times import OnAnswer, RequestTimes, Scope, route_of
 from idempotency.ledger import LedgerError
 from producer.gateway.api_keys import KeyScope
 from producer.gateway.endpoint import Caller, GatewayEndpoint, PostedRequest
@@ -119,7 +119,7 @@ def build_gateway(endpoint: GatewayEndpoint, *, access_log: bool = True) -> Lite
     )
     # Around the router: an answer for a path without a route passes no middleware of Litestar's.
     noted = _noted(endpoint, access_log=access_log)
-    app.asgi_handler = AnswerTimes(app.asgi_handler, noted, headers=_HEADERS)
+    app.asgi_handler = RequestTimes(app.asgi_handler, noted, headers=_HEADERS)
     return app
 
 

@@ -1,4 +1,4 @@
-"""What a module makes once is made once in a whole run, however many processes share its tests."""
+"""One process runs all tests of a module with a fixture of its own, however many share the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a ledger says of a database that gives no answer: away, slow, or reached by too few connections."""
+"""The ledger tells a database that is away from a slow one, and from one without a free connection."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def _refused(view: View, parts: ConsoleParts, person: Person, line: str, error: 
 def _page(
     view: View, parts: ConsoleParts, person: Person, result: SearchResult, status: int = 200
 ) -> Page:
-    # Whoever has found rows looks for no other search: the page then spares the statement.
+    # A page with rows spares the statement: its reader looks for no other search.
     has_rows = result.found is not None and bool(result.found.rows)
     return view.page(
         "deliveries/search.html",

@@ -16,7 +16,7 @@ _FAULT: Final = 500
 """Status of a request that ends without an answer."""
 
 
-class AnswerTimes:
+class RequestTimes:
     """Tells of each answer, and adds `headers` to it. Other connections than those of HTTP pass."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the middleware tells of each answer."""
+"""The middleware tells route, status and time of each answer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from backends.http_server.answer_times import AnswerTimes, route_of
+from backends.http_server.request_times import RequestTimes, route_of
 
 START = {"type": "http.response.start", "status": 201, "headers": [(b"a", b"1")]}
 
 
 def run(app: Any, scope: dict[str, Any], **options: Any) -> tuple[list[Any], list[Any]]:
-    """What is sent, and what is told: status and seconds."""
+    """Returns the messages sent, and the answers told: status and seconds."""
     sent: list[Any] = []
     told: list[Any] = []
     clock = iter((1.0, 1.25))
@@ -21,7 +21,7 @@ def run(app: Any, scope: dict[str, Any], **options: Any) -> tuple[list[Any], lis
     async def send(message: Any) -> None:
         sent.append(message)
 
-    timed = AnswerTimes(
+    timed = RequestTimes(
         app,
         lambda _scope, status, took_s: told.append((status, took_s)),
         monotonic=lambda: next(clock),
