@@ -172,6 +172,25 @@ def test_a_receiver_is_read_by_its_text_and_in_old_rows_by_its_channels(full: Sq
 
 
 @pytest.mark.stack
+def test_the_index_that_an_older_console_reads_serves_no_search_of_ours(services: Services) -> None:
+    with filled(services, _FILL) as ledger:
+        with ledger.database.connection() as connection:
+            connection.execute(
+                "CREATE INDEX deliveries_receiver ON deliveries (receiver_hash, created_at)"
+                " WHERE receiver_hash IS NOT NULL AND state <> 'IN_FLIGHT'"
+            )
+            found = connection.execute(
+                "SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid"
+                " WHERE i.inhparent = 'deliveries_receiver'::regclass"
+            ).fetchall()
+        older = {name for (name,) in found}
+        assert older
+        for conditions, values in ways("receiver", RECEIVER):
+            statement, more = page("deliveries", conditions, span(), None)
+            assert not older & {*indexes(scans(ledger, statement, values | more))}
+
+
+@pytest.mark.stack
 @pytest.mark.usefixtures("services")
 @pytest.mark.parametrize("line", ["since:1h", "lane:sms.notice state:SENT"])
 def test_a_slice_of_time_reads_one_day_by_the_index_of_times(full: SqlLedger, line: str) -> None:
