@@ -135,8 +135,8 @@ class Worker:
         """The reason why the worker is not ready; None if it is."""
         if self.phase is not WorkerPhase.RUNNING:
             return self.phase.name.lower()
-        if self._stages.outage.on:
-            return "the ledger's database is away"
+        if (cause := self._stages.outage.cause) is not None:
+            return cause
         return self._stages.topics.nothing_to_read or self._stages.source.absence
 
     def run(self) -> None:

@@ -89,8 +89,8 @@ class LookbackConsumer:
         self._lost: set[Place] = set()  # written by callbacks in the polls of `run`
         self.beat = monotonic()
         """Time of the last round; `run` writes it, the health page reads it."""
-        self.away = False
-        """Whether the database is away; `run` writes it."""
+        self.away: str | None = None
+        """Why the database gives no answer, None while it does; `run` writes it."""
         self.assigned = False
         """Whether the group gave partitions to this process; `run` writes it."""
 
@@ -182,7 +182,7 @@ class LookbackConsumer:
     def _hold(self, cause: LedgerUnavailable) -> None:
         if not self.away:
             log.error("ledger_away", stage="lookback", cause=str(cause))
-            self.away = True
+        self.away = str(cause)
         self._parts.consumer.pause(self._parts.consumer.assignment())
 
     def _keep_alive(self, pause_s: float) -> None:
@@ -194,7 +194,7 @@ class LookbackConsumer:
 
     def _go_on(self) -> None:
         if self.away:
-            self.away = False
+            self.away = None
             log.info("ledger_back", stage="lookback")
             self._parts.consumer.resume(self._parts.consumer.assignment())
 

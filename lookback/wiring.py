@@ -239,7 +239,7 @@ def _health(loops: LookbackLoops, threads: ThreadGroup, stop: threading.Event) -
         if stop.is_set():
             return "draining"
         if loops.consumer.away:
-            return "the ledger's database is away"
+            return loops.consumer.away
         return None if loops.consumer.assigned else "the group has given no partition yet"
 
     return Health(
@@ -250,6 +250,6 @@ def _health(loops: LookbackLoops, threads: ThreadGroup, stop: threading.Event) -
         },
         ready=not_ready,
         dead=lambda: threads.failure[0] if threads.failure else None,
-        waiting=lambda: loops.consumer.away or stop.is_set(),
+        waiting=lambda: bool(loops.consumer.away) or stop.is_set(),
         monotonic=time.monotonic,
     )

@@ -615,8 +615,8 @@ def _scheduled_at(parts: RecoveryParts) -> float:
 def _not_ready(parts: RecoveryParts) -> str | None:
     if parts.stop.is_set():
         return "draining"
-    if parts.outage.on:
-        return "the ledger's database is away"
+    if (cause := parts.outage.cause) is not None:
+        return cause
     if not parts.lease.valid:
         return "the lease lapsed"
     silent_s = parts.schedule.silent_s()

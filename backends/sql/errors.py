@@ -23,10 +23,9 @@ _AWAY_STATES = frozenset({"25006", "25P03", "40001", "40003", "40P01", "55P03"})
 _NO_SCHEMA_STATES = frozenset({"3F000", "42703", "42883", "42P01"})
 _TIMEOUT_STATES = frozenset({"55P03", "57014"})
 """Lock not available, statement cancelled."""
+_SQLITE_TIMEOUT = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _SQLITE_AWAY = frozenset(
     {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
         sqlite3.SQLITE_NOMEM,
         sqlite3.SQLITE_READONLY,
         sqlite3.SQLITE_INTERRUPT,
@@ -85,6 +84,8 @@ def _judged_postgres(cause: psycopg.Error, exc: BaseException) -> BaseException:
 
 def _judged_sqlite(cause: sqlite3.Error, exc: BaseException) -> BaseException:
     code = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
+    if code in _SQLITE_TIMEOUT:
+        return SqlTimeout(_sentence(cause))
     if code in _SQLITE_AWAY:
         return SqlAway(_sentence(cause))
     if code == sqlite3.SQLITE_ERROR and str(cause).startswith("no such "):

@@ -228,7 +228,7 @@ class Search:
                 found = ((_TABLE.fullmatch(name), name) for name in names)
                 yield connection, [(_day(one[1]), f"archive.{name}") for one, name in found if one]
         except Exception as exc:
-            if isinstance(exc.__cause__, SqlTimeout):
+            if self._database.is_postgres and isinstance(exc.__cause__, SqlTimeout):
                 seconds = f"{TIMEOUT_MS / 1_000:g}"
                 raise QueryError("search.timeout", 0, 0, seconds=seconds) from exc
             raise

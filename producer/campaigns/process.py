@@ -162,9 +162,9 @@ def _checks(
 def _health(runner: CampaignRunner, threads: ThreadGroup) -> Health:
     return Health(
         {"looks": lambda: runner.last_look},
-        ready=lambda: "the database is away" if runner.database_away else None,
+        ready=lambda: runner.database_away,
         dead=lambda: threads.failure[0] if threads.failure else None,
-        waiting=lambda: runner.database_away,
+        waiting=lambda: bool(runner.database_away),
         monotonic=time.monotonic,
     )
 

@@ -81,19 +81,19 @@ class CampaignRunner:
         self._threads: dict[str, threading.Thread] = {}
         self.last_look = monotonic()
         """Monotonic time of the last look; other threads read it."""
-        self.database_away = False
-        """Whether the last look failed for the database; other threads read it."""
+        self.database_away: str | None = None
+        """Why the database gave the last look no answer; None if it did. Other threads read it."""
 
     def run(self) -> None:
         """Looks until `stop` is set, then waits for the runs under way."""
         while not self._stop.is_set():
             try:
                 self.run_once()
-                self.database_away = False
+                self.database_away = None
             except LedgerError as exc:
                 if not self.database_away:
                     log.warning("campaigns_wait", cause=str(exc))
-                self.database_away = True
+                self.database_away = str(exc)
             self._stop.wait(LOOK_S)
         self.join()
 

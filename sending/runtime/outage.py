@@ -19,17 +19,22 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 
 
 class Outage:
-    """Whether the ledger is away for any of its users; the source pauses its lanes then."""
+    """Whether the ledger gives any of its users no answer; the source pauses its lanes then."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
         """Set when the worker stops to wait."""
-        self._away: set[str] = set()
+        self._causes: dict[str, str] = {}  # written by each user's thread, for itself
 
     @property
     def on(self) -> bool:
         """Whether a user of the ledger is waiting for it."""
-        return bool(self._away)
+        return bool(self._causes)
+
+    @property
+    def cause(self) -> str | None:
+        """Why the ledger gives no answer, as the user says who waits longest; None while nobody waits."""
+        return next(iter(list(self._causes.values())), None)
 
     def until_available(self, who: str, call: Callable[[], T]) -> T:
         """Repeats `call` until the ledger answers. Raises LedgerUnavailable only after `stop`.
@@ -49,7 +54,7 @@ class Outage:
         )
         self._sleep(_FIRST_PAUSE_S)
         result = retrying(call)
-        self._away.discard(who)
+        self._causes.pop(who, None)
         log.info("ledger_back", stage=who)
         return result
 
@@ -58,7 +63,7 @@ class Outage:
 
     def _note(self, who: str, cause: LedgerUnavailable) -> None:
         log.error("ledger_away", stage=who, cause=str(cause))
-        self._away.add(who)
+        self._causes[who] = str(cause)
 
 
 class _pause(wait_base):  # noqa: N801 (tenacity's waits are named like functions)

@@ -36,6 +36,7 @@ def test_a_database_killed_between_claim_and_settle_costs_no_attempt_and_no_doub
     await_(lambda: worker.events("ledger_away"), what="it notices")
     before = one.committed()
     await_(lambda: worker.readyz()[0] == 503, what="it says that it is not ready")
+    assert worker.readyz()[1]["reason"].startswith("the ledger's database is away: ")
     assert worker.healthz()[0] == 200, "a restart would not bring the database back"
     assert one.committed() == before, "an offset moved without a ledger"
     breakable.start("postgres")
