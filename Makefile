@@ -7,14 +7,17 @@ PROCESSES ?= 6
 # The system's Python may be too old; .venv/ has one that is not.
 STACK = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m deploy.local
 
-.PHONY: help venv demo test soak lint up down status bench chaos truth faults mutation screenshots house
+.PHONY: help venv demo test soak lint up down status bench chaos truth faults mutation screenshots house no-scripts
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: .venv/.synced ## make .venv/ with the locked dependencies
 
-.venv/.synced: pyproject.toml uv.lock deploy/local/bootstrap.sh
+# `git clean` takes the console's scripts and leaves .venv/: whoever has none gets them again.
+NO_SCRIPTS = $(if $(wildcard admin/static/vendor/*),,no-scripts)
+
+.venv/.synced: pyproject.toml uv.lock deploy/local/bootstrap.sh $(NO_SCRIPTS)
 	@deploy/local/bootstrap.sh
 
 # PySpark is half a gigabyte: only what needs it waits for it.
