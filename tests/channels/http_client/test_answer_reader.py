@@ -161,9 +161,16 @@ def test_an_answer_that_cannot_be_read_harms_no_other_call(
 
     with Wire(held, w.ok) as provider:
         begin(transport, other, provider.url)
+        others_until, advance = monotonic() + WAIT_S, Exchange.advance
+
+        def broken_for_one(exchange: Exchange) -> object:
+            if exchange.deadline > others_until:
+                broken()
+            return advance(exchange)
+
         with monkeypatch.context() as patch:
-            patch.setattr(Exchange, "advance", broken)
-            begin(transport, told, provider.url)
+            patch.setattr(Exchange, "advance", broken_for_one)
+            begin(transport, told, provider.url, 2 * WAIT_S)
             failure = told.get(timeout=WAIT_S)
         assert isinstance(failure, Failure)
         assert (failure.phase, failure.code) == (Phase.WRITTEN, "not_read")
