@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from py4j.java_gateway import JavaClass, JavaMember  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
+
+_NAMED_BY_COLUMNS: Final = (
+    "functions",
+    "org.apache.spark.sql.functions",
+    "PythonUtils",
+    "PythonSQLUtils",
+)
+"""Classes that PySpark looks up for each column, by the names that it has for them."""
 
 
 class Usage(NamedTuple):
@@ -26,6 +35,26 @@ class Usage(NamedTuple):
 def jvm_of(spark: SparkSession) -> Any:
     """Returns the gateway's view of Java packages."""
     return spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public name for it
+
+
+class _RememberedClass(JavaClass):  # type: ignore[misc]
+    """A Java class whose static methods are looked up once each."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        if isinstance(found, JavaMember):
+            setattr(self, name, found)
+        return found
+
+
+def remember_classes(spark: SparkSession) -> None:
+    """Looks up once what PySpark looks up for each column. Each time Java would search all jars for a
+    `functions` in each imported package, and copy all methods of a class to find one (decision 295)."""
+    view = jvm_of(spark)
+    for name in _NAMED_BY_COLUMNS:
+        found = getattr(view, name)
+        # An attribute of the view comes before py4j's own search.
+        setattr(view, name, _RememberedClass(found._fqn, found._gateway_client))  # noqa: SLF001
 
 
 def java_session(spark: SparkSession) -> Any:

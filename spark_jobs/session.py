@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.config import JobConfig
 from spark_jobs.errors import NoSpark
+from spark_jobs.jvm import remember_classes
 
 LOG_CONFIG: Final = Path(__file__).with_name("log4j2.properties")
 _COORDINATES: Final = 3
@@ -72,11 +73,13 @@ def open_session(
     for key, value in session_properties(master, jars, properties).items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
     except PySparkRuntimeError as exc:
         raise NoSpark(
             "Spark's Java process ended while it started; its own output above says why"
         ) from exc
+    remember_classes(session)
+    return session
 
 
 def session_properties(
