@@ -83,6 +83,8 @@ def copy_of_the_repository(folder: Path) -> Path:
     for entry in Path(sys.prefix).iterdir():
         if entry.name != ".synced":
             (venv / entry.name).symlink_to(entry)
+    scripts = Path("admin", "static", "vendor")
+    (folder / scripts).symlink_to(REPOSITORY / scripts)
     (venv / ".synced").touch()
     return folder
 
