@@ -34,6 +34,9 @@ class Layout:
     root: Path
     port_base: int = DEFAULT_PORT_BASE
     brokers: int = 1
+    fsync: bool = True
+    """Whether PostgreSQL waits for the disk. Off, what it has written survives the end of its processes,
+    not that of the machine."""
 
     def __post_init__(self) -> None:
         if self.brokers not in (1, MAX_BROKERS):
@@ -130,6 +133,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Layout:
         root,
         _number(env, "HONGYAN_STACK_PORT_BASE", recorded.get("port_base", DEFAULT_PORT_BASE)),
         _number(env, "BROKERS", recorded.get("brokers", 1)),
+        _switch(env, "HONGYAN_STACK_FSYNC"),
     )
 
 
@@ -139,6 +143,13 @@ def _number(env: Mapping[str, str], name: str, default: int) -> int:
         return int(text) if text else default
     except ValueError:
         raise StackError(f"{name} must be a whole number, not {text!r}.") from None
+
+
+def _switch(env: Mapping[str, str], name: str) -> bool:
+    text = env.get(name, "")
+    if text not in ("", "on", "off"):
+        raise StackError(f"{name} must be on or off, not {text!r}.")
+    return text != "off"
 
 
 def read_record(root: Path) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""PostgreSQL from the distribution's package, with its durability untouched: fsync stays on."""
+"""PostgreSQL from the distribution's package, with its durability untouched unless the layout says so."""
 
 import hashlib
 import os
@@ -75,7 +75,7 @@ class Postgres(LocalServer):
         password.unlink()
 
     def command(self) -> list[str]:
-        options = (f"{k}={v}" for k, v in settings(self.port).items())
+        options = (f"{k}={v}" for k, v in settings(self.port, fsync=self.layout.fsync).items())
         words = (word for option in options for word in ("-c", option))
         return [str(_programs() / "postgres"), "-D", str(self.data), *words]
 
@@ -114,7 +114,8 @@ class Postgres(LocalServer):
         return done.stdout
 
 
-def settings(port: int) -> dict[str, str]:
+def settings(port: int, *, fsync: bool = True) -> dict[str, str]:
+    durability = {} if fsync else {"fsync": "off", "full_page_writes": "off"}
     return {
         "listen_addresses": HOST,
         "port": str(port),
@@ -125,6 +126,7 @@ def settings(port: int) -> dict[str, str]:
         "timezone": "UTC",
         "log_timezone": "UTC",
         "log_line_prefix": "%m [%p] %d ",
+        **durability,
     }
 
 

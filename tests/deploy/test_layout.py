@@ -70,6 +70,14 @@ def test_a_word_for_a_number_is_refused_by_name() -> None:
         from_environment({"BROKERS": "many"})
 
 
+def test_durability_is_on_unless_it_is_switched_off() -> None:
+    assert from_environment({}).fsync
+    assert from_environment({"HONGYAN_STACK_FSYNC": "on"}).fsync
+    assert not from_environment({"HONGYAN_STACK_FSYNC": "off"}).fsync
+    with pytest.raises(StackError, match="HONGYAN_STACK_FSYNC must be on or off, not '0'"):
+        from_environment({"HONGYAN_STACK_FSYNC": "0"})
+
+
 def test_layout_is_frozen(tmp_path: Path) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Layout(tmp_path).brokers = 3  # type: ignore[misc]
