@@ -50,3 +50,7 @@ class KeyTypes(RedisBacked):
         rows = guarded(self._script, keys, [suffix, *types])
         texts = ([part.decode("utf-8", "replace") for part in row] for row in rows)
         return [Moved(key, found, wanted, key + suffix) for key, found, wanted in texts]
+
+    def length(self, key: str) -> int:
+        """Returns the number of items of a list, 0 if it is not there. Raises RedisAway."""
+        return int(guarded(self._client.llen, key))

@@ -25,11 +25,12 @@ def key_types(prefix: str, queue: str) -> dict[str, str]:
 
 
 class CeleryKeys:
-    """`mend` is thread-safe and never raises."""
+    """Thread-safe. `mend` and `waiting` never raise."""
 
     def __init__(self, settings: RedisSettings, prefix: str, queue: str) -> None:
         """Raises ValueError for an invalid URL."""
         self._types = KeyTypes(settings, key_types(prefix, queue))
+        self._queue = f"{prefix}{queue}"
 
     def mend(self) -> None:
         """Moves keys of a wrong type aside and logs each."""
@@ -46,6 +47,13 @@ class CeleryKeys:
                 what=f"it was a {one.found} and Celery needs a {one.wanted};"
                 " find out who wrote it, then delete the copy",
             )
+
+    def waiting(self) -> int:
+        """Returns the tasks that no worker has taken; 0 while Redis is away."""
+        try:
+            return self._types.length(self._queue)
+        except RedisAway:
+            return 0
 
     def close(self) -> None:
         """Closes the connections; idempotent."""

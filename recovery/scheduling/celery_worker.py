@@ -1,7 +1,8 @@
 """Celery in recovery's process: a worker whose tasks run in threads, and a beat.
 
 Both run in threads of ours: recovery handles signals and the drain order. A part that ends by an error is
-started again. Meanwhile, and while the broker is away, the built-in schedule calls the jobs.
+started again, and so is a worker that leaves tasks in Redis. Meanwhile, and while the broker is away, the
+built-in schedule calls the jobs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from recovery.scheduling.celery_app import QUEUE, celery_app, key_prefix
 from recovery.scheduling.celery_keys import CeleryKeys
 from recovery.scheduling.celery_logs import CeleryLog, is_of_broker, one_line
 from recovery.scheduling.celery_tasks import Serving
+from recovery.scheduling.deaf_worker import DeafWorkerWatch
 from recovery.scheduling.leader_beat import DUTY, scheduler_for
 from recovery.scheduling.loop import WORKERS
 from recovery.scheduling.stand_in import StandIn
@@ -46,6 +48,7 @@ class Celery:
         self._threads: list[threading.Thread] = []
         self._recovery: Recovery | None = None
         self._beat: Any = None  # written by `_tick` in the thread "celery-beat"; read by `stop`
+        self._is_deaf = False  # written by `_end_worker` in the thread "stand-in", and by `_work`
 
     def start(self, recovery: Recovery) -> None:
         """See `Scheduling.start`."""
@@ -54,12 +57,18 @@ class Celery:
         state.should_stop = None
         # The threads of the worker's pool look tasks up in the default app.
         self._app.set_default()
+        watch = DeafWorkerWatch(self._keys.waiting, self._end_worker, poll_s=recovery.poll_s)
+
+        def mend() -> None:
+            self._keys.mend()
+            watch.look()
+
         stand_in = StandIn(
             recovery,
             self._activity,
             poll_s=recovery.poll_s,
             stop=recovery.stopping,
-            mend=self._keys.mend,
+            mend=mend,
         )
         self._threads = [
             recovery.thread_group.start(
@@ -114,8 +123,21 @@ class Celery:
             loglevel="WARNING",
         )
         worker.start()
+        assert self._recovery is not None
+        if self._is_deaf and not self._recovery.stopping.is_set():
+            self._is_deaf, state.should_stop = False, None
+            return
         if state.should_stop is None:
             raise RuntimeError(f"Celery's worker ended by itself (code {worker.exitcode})")
+
+    def _end_worker(self) -> None:
+        """Has the worker's loop end; `_persist` starts another one."""
+        log.warning(
+            "celery_worker_deaf",
+            cause="tasks wait in Redis, and its worker reads none",
+            what="another worker is started",
+        )
+        self._is_deaf, state.should_stop = True, _OK
 
     def _tick(self) -> None:
         assert self._recovery is not None

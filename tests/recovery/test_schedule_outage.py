@@ -24,6 +24,7 @@ from recovery.backlog_gauges import BacklogGauges
 from recovery.scheduling.celery_app import QUEUE, celery_app, key_prefix
 from recovery.scheduling.celery_keys import key_types
 from recovery.scheduling.celery_tasks import LOOK, Serving
+from recovery.scheduling.deaf_worker import DEAF_S, DeafWorkerWatch
 from recovery.scheduling.stand_in import StandIn
 from tests.harness.fork_server import Process
 from tests.idempotency.making import wait_until
@@ -128,6 +129,24 @@ def test_a_recovery_that_starts_while_redis_is_away_works(
         place.await_states(SENT=5)
         process.terminate()
         assert process.wait(30) == 0, place.log("r1")
+
+
+@on_postgres
+def test_a_worker_that_reads_no_queue_is_replaced_and_recovery_goes_on_meanwhile(
+    place: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIRST_CELERY_DEAF", "1")
+    process = place.process("r1", embedded=False)
+    place.waiting(5)
+    place.await_states(SENT=5)
+    await_celery(place, process)
+    (deaf,) = lines(place, "r1", "celery_worker_deaf")
+    assert deaf["cause"] == "tasks wait in Redis, and its worker reads none"
+    place.waiting(5)
+    place.await_states(SENT=10)
+    process.terminate()
+    assert process.wait(30) == 0, place.log("r1")
+    assert "Traceback" not in place.log("r1")
 
 
 # -- keys of a wrong type --
@@ -241,6 +260,33 @@ def test_the_built_in_schedule_looks_only_while_celery_is_silent() -> None:
     ]
 
 
+def looking(waiting: list[int]) -> tuple[DeafWorkerWatch, Time, list[float]]:
+    """Returns a watch of a queue of so many tasks, its clock, and the times at which it ended a worker."""
+    time, ended = Time(), list[float]()
+    watch = DeafWorkerWatch(
+        lambda: waiting[0], lambda: ended.append(time.now), poll_s=1.0, monotonic=time
+    )
+    return watch, time, ended
+
+
+def test_a_worker_is_ended_once_its_tasks_have_waited_through_one_silence() -> None:
+    watch, time, ended = looking([3])
+    for _ in range(40):
+        time.now += 1.0
+        watch.look()
+    assert ended == [1.0 + DEAF_S, 2.0 + 2 * DEAF_S]
+
+
+def test_a_silence_without_tasks_or_one_that_was_broken_ends_no_worker() -> None:
+    waiting = [3]
+    watch, time, ended = looking(waiting)
+    for second in range(60):
+        time.now += 6.0 if second == 50 else 1.0  # Celery worked meanwhile: nobody looked
+        waiting[0] = 0 if second in (10, 24, 38) else 3
+        watch.look()
+    assert ended == []
+
+
 def test_a_cause_that_comes_late_is_told_once_and_forgotten_with_the_silence() -> None:
     time = Time()
     activity = Activity(time)
@@ -326,4 +372,5 @@ def test_a_redis_that_does_not_answer_leaves_keys_as_they_are() -> None:
 
     keys = CeleryKeys(RedisSettings(url="redis://127.0.0.1:1/0"), "p:", QUEUE)
     keys.mend()
+    assert keys.waiting() == 0
     keys.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -87,11 +88,14 @@ def test_on_one_broker_of_the_development_stack_nothing_is_an_error(
     )
     apply(one.kafka, LANES, Wish(partitions=1, keep_days=8))
     found = examine(one, Policy(), Inquiry(grace_s=45))
-    assert by_rule(found, Severity.ERROR) == {}
+    # CI's own stack waits for no disk (decision 296), and doctor says so.
+    off = ["database-fsync", "database-full-page-writes"]
+    switched_off = off if os.environ.get("HONGYAN_STACK_FSYNC") == "off" else []
+    assert list(by_rule(found, Severity.ERROR)) == switched_off
     assert found.unknown == []
     excused = [f for f in found.findings if f.severity is Severity.WARNING]
     assert {f.why for f in excused if f.rule.startswith(("topic", "broker"))} == {ONE_BROKER}
-    assert found.healthy
+    assert found.healthy == (not switched_off)
 
 
 def test_a_hot_key_of_a_lane_is_named(kafka_bootstrap: str, topic_prefix: str) -> None:
