@@ -241,7 +241,7 @@ class Stack:
         recorded = layouts.read_record(self.layout.root)
         if not recorded or recorded == layouts.record(self.layout):
             return
-        former = Stack(Layout(self.layout.root, **recorded))
+        former = Stack(Layout(self.layout.root, recorded["port_base"], recorded["brokers"]))
         if any(former.running(name) for name in former.every_name):
             raise StackError(
                 f"the stack in {self.layout.root} is up with {former.layout.brokers} broker(s) "
