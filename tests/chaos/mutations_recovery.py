@@ -472,6 +472,38 @@ RECOVERY: tuple[Mutation, ...] = (
         (_OUTAGE + "test_the_built_in_schedule_looks_only_while_celery_is_silent",),
     ),
     Mutation(
+        "a Celery worker that reads no queue is ended",
+        "recovery.scheduling.deaf_worker:DeafWorkerWatch.look",
+        "        elif now - self._since >= DEAF_S:\n",
+        "        elif now - self._since >= DEAF_S and not self._waiting():\n",
+        (_OUTAGE + "test_a_worker_is_ended_once_its_tasks_have_waited_through_one_silence",),
+    ),
+    Mutation(
+        "a Celery worker whose queue was empty meanwhile goes on",
+        "recovery.scheduling.deaf_worker:DeafWorkerWatch.look",
+        "        if now - self._looked_at > self._gap_s or not self._waiting():\n",
+        "        if now - self._looked_at > self._gap_s:\n",
+        (_OUTAGE + "test_a_silence_without_tasks_or_one_that_was_broken_ends_no_worker",),
+    ),
+    Mutation(
+        "a Celery worker that worked meanwhile goes on",
+        "recovery.scheduling.deaf_worker:DeafWorkerWatch.look",
+        "        if now - self._looked_at > self._gap_s or not self._waiting():\n",
+        "        if not self._waiting():\n",
+        (_OUTAGE + "test_a_silence_without_tasks_or_one_that_was_broken_ends_no_worker",),
+    ),
+    Mutation(
+        "a deaf Celery worker is followed by another one",
+        "recovery.scheduling.celery_worker:Celery._work",
+        "            self._is_deaf, state.should_stop = False, None\n",
+        "            self._is_deaf = False\n",
+        (
+            _OUTAGE
+            + "test_a_worker_that_reads_no_queue_is_replaced_and_recovery_goes_on_meanwhile"
+            + "[postgresql]",
+        ),
+    ),
+    Mutation(
         "a key that Celery cannot use is moved aside",
         "backends.redis.client_types:_SCRIPT",
         "found ~= 'none' and found ~= ARGV[i + 1]",
