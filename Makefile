@@ -14,7 +14,7 @@ help: ## show this list
 
 venv: .venv/.synced ## make .venv/ with the locked dependencies
 
-# `git clean` takes the console's scripts and leaves .venv/: whoever has none gets them again.
+# `git clean -x -e .venv` removes the console's scripts. Then the next target fetches them again.
 NO_SCRIPTS = $(if $(wildcard admin/static/vendor/*),,no-scripts)
 
 .venv/.synced: pyproject.toml uv.lock deploy/local/bootstrap.sh $(NO_SCRIPTS)

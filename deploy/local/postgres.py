@@ -115,7 +115,7 @@ class Postgres(LocalServer):
 
 
 def settings(port: int, *, fsync: bool = True) -> dict[str, str]:
-    durability = {} if fsync else {"fsync": "off", "full_page_writes": "off"}
+    durability = {} if fsync else {"fsync": "off"}
     return {
         "listen_addresses": HOST,
         "port": str(port),

@@ -1,8 +1,8 @@
 """Celery in recovery's process: a worker whose tasks run in threads, and a beat.
 
 Both run in threads of ours: recovery handles signals and the drain order. A part that ends by an error is
-started again, and so is a worker that leaves tasks in Redis. Meanwhile, and while the broker is away, the
-built-in schedule calls the jobs.
+started again, and so is a worker that reads no queue. While Celery calls no job, the built-in schedule
+calls them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ class Celery:
         self._threads: list[threading.Thread] = []
         self._recovery: Recovery | None = None
         self._beat: Any = None  # written by `_tick` in the thread "celery-beat"; read by `stop`
-        self._is_deaf = False  # written by `_end_worker` in the thread "stand-in", and by `_work`
 
     def start(self, recovery: Recovery) -> None:
         """See `Scheduling.start`."""
@@ -57,7 +56,7 @@ class Celery:
         state.should_stop = None
         # The threads of the worker's pool look tasks up in the default app.
         self._app.set_default()
-        watch = DeafWorkerWatch(self._keys.waiting, self._end_worker, poll_s=recovery.poll_s)
+        watch = DeafWorkerWatch(self._keys.waiting, self._activity.silent_s, self._end_worker)
 
         def mend() -> None:
             self._keys.mend()
@@ -123,21 +122,22 @@ class Celery:
             loglevel="WARNING",
         )
         worker.start()
-        assert self._recovery is not None
-        if self._is_deaf and not self._recovery.stopping.is_set():
-            self._is_deaf, state.should_stop = False, None
-            return
         if state.should_stop is None:
             raise RuntimeError(f"Celery's worker ended by itself (code {worker.exitcode})")
+        assert self._recovery is not None
+        if (
+            not self._recovery.stopping.is_set()
+        ):  # `_end_worker` ended it; before `stop` this is set
+            state.should_stop = None
 
     def _end_worker(self) -> None:
         """Has the worker's loop end; `_persist` starts another one."""
         log.warning(
             "celery_worker_deaf",
             cause="tasks wait in Redis, and its worker reads none",
-            what="another worker is started",
+            what="recovery starts another worker",
         )
-        self._is_deaf, state.should_stop = True, _OK
+        state.should_stop = _OK
 
     def _tick(self) -> None:
         assert self._recovery is not None

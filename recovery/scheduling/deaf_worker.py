@@ -1,5 +1,5 @@
 """Celery's worker may stay connected after an outage of Redis and read no queue any more, without an error
-(decision 297). Only its tasks tell: they wait in Redis while it runs none.
+(decision 297). Only its queue tells: it is not empty, and this process runs no task.
 """
 
 from __future__ import annotations
@@ -9,40 +9,36 @@ from collections.abc import Callable
 from typing import Final
 
 DEAF_S: Final = 15.0
-"""Tasks wait for so long, in Celery's silence, before its worker is ended. After an outage it needs a few
-seconds to connect."""
-_GAP_LOOKS: Final = 3
-_LEAST_GAP_S: Final = 5.0
+"""The queue is not empty for so long, and no task runs, before the worker is ended. A worker needs a few
+seconds to connect after an outage."""
 
 
 class DeafWorkerWatch:
-    """Belongs to one thread, which calls `look` while Celery is silent and only then."""
+    """Belongs to one thread, which calls `look` again and again while Celery is silent."""
 
     def __init__(
         self,
         waiting: Callable[[], int],
+        silent_s: Callable[[], float],
         end: Callable[[], None],
         *,
-        poll_s: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`waiting` returns the tasks that wait, 0 while Redis is away; `end` ends the worker. `poll_s`:
-        seconds between two looks."""
+        """`waiting` returns the number of tasks in the queue, 0 while Redis is away; `silent_s` the seconds
+        since this process ran a task; `end` ends the worker."""
         self._waiting = waiting
+        self._silent_s = silent_s
         self._end = end
-        self._gap_s = max(_GAP_LOOKS * poll_s, _LEAST_GAP_S)
         self._monotonic = monotonic
-        self._looked_at = monotonic()
         self._since: float | None = None
 
     def look(self) -> None:
-        """Ends the worker once tasks have waited for DEAF_S in one silence."""
+        """Ends the worker once the queue was empty at no look for DEAF_S, and no task ran."""
         now = self._monotonic()
-        if now - self._looked_at > self._gap_s or not self._waiting():
-            self._since = None  # Celery was not silent in between, or nothing waits
-        elif self._since is None:
+        if not self._waiting():
+            self._since = None
+        elif self._since is None or self._silent_s() < now - self._since:
             self._since = now
         elif now - self._since >= DEAF_S:
             self._since = None
             self._end()
-        self._looked_at = now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -33,7 +34,7 @@ class Outage:
 
     @property
     def cause(self) -> str | None:
-        """Why the ledger gives no answer, as the user says who waits longest; None while nobody waits."""
+        """Why the ledger last gave no answer to the user who waits longest; None while nobody waits."""
         return next(iter(list(self._causes.values())), None)
 
     def until_available(self, who: str, call: Callable[[], T]) -> T:
@@ -50,6 +51,7 @@ class Outage:
             wait=_pause(),
             stop=stop_when_event_set(self.stop),
             sleep=self._sleep,
+            before_sleep=partial(self._renew, who),
             reraise=True,
         )
         self._sleep(_FIRST_PAUSE_S)
@@ -60,6 +62,10 @@ class Outage:
 
     def _sleep(self, seconds: float) -> None:
         self.stop.wait(seconds)
+
+    def _renew(self, who: str, state: RetryCallState) -> None:
+        """Keeps the cause of the latest failure."""
+        self._causes[who] = str(state.outcome.exception() if state.outcome else "")
 
     def _note(self, who: str, cause: LedgerUnavailable) -> None:
         log.error("ledger_away", stage=who, cause=str(cause))

@@ -68,8 +68,8 @@ def test_postgres_keeps_its_durability() -> None:
 
 def test_postgres_that_need_not_survive_the_machine_waits_for_no_disk(tmp_path: Path) -> None:
     command = postgres.Postgres(Layout(tmp_path, fsync=False)).command()
-    assert {"fsync=off", "full_page_writes=off"} <= set(command)
-    assert not [one for one in command if one.startswith("synchronous_commit")]
+    assert "fsync=off" in command
+    assert not [one for one in command if one.startswith(("synchronous_commit", "full_page"))]
 
 
 def test_postgres_data_out_of_reach_is_found_again(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_a_worker_that_reads_no_queue_is_replaced_and_recovery_goes_on_meanwhile
     place.waiting(5)
     place.await_states(SENT=5)
     await_celery(place, process)
-    (deaf,) = lines(place, "r1", "celery_worker_deaf")
+    deaf = lines(place, "r1", "celery_worker_deaf")[0]
     assert deaf["cause"] == "tasks wait in Redis, and its worker reads none"
     place.waiting(5)
     place.await_states(SENT=10)
@@ -260,31 +260,48 @@ def test_the_built_in_schedule_looks_only_while_celery_is_silent() -> None:
     ]
 
 
-def looking(waiting: list[int]) -> tuple[DeafWorkerWatch, Time, list[float]]:
-    """Returns a watch of a queue of so many tasks, its clock, and the times at which it ended a worker."""
-    time, ended = Time(), list[float]()
-    watch = DeafWorkerWatch(
-        lambda: waiting[0], lambda: ended.append(time.now), poll_s=1.0, monotonic=time
-    )
-    return watch, time, ended
+class Watched:
+    """A watch of a queue, and the times at which it ended a worker."""
+
+    def __init__(self) -> None:
+        self.time = Time()
+        self.activity = Activity(self.time)
+        self.waiting, self.ended = 3, list[float]()
+        self.watch = DeafWorkerWatch(
+            lambda: self.waiting,
+            self.activity.silent_s,
+            lambda: self.ended.append(self.time.now),
+            monotonic=self.time,
+        )
+
+    def look(self) -> None:
+        self.time.now += 1.0
+        self.watch.look()
 
 
-def test_a_worker_is_ended_once_its_tasks_have_waited_through_one_silence() -> None:
-    watch, time, ended = looking([3])
+def test_a_worker_is_ended_once_its_queue_was_full_through_one_silence() -> None:
+    one = Watched()
     for _ in range(40):
-        time.now += 1.0
-        watch.look()
-    assert ended == [1.0 + DEAF_S, 2.0 + 2 * DEAF_S]
+        one.look()
+    assert one.ended == [1.0 + DEAF_S, 2.0 + 2 * DEAF_S]
 
 
-def test_a_silence_without_tasks_or_one_that_was_broken_ends_no_worker() -> None:
-    waiting = [3]
-    watch, time, ended = looking(waiting)
+def test_a_worker_whose_queue_was_empty_meanwhile_goes_on() -> None:
+    one = Watched()
     for second in range(60):
-        time.now += 6.0 if second == 50 else 1.0  # Celery worked meanwhile: nobody looked
-        waiting[0] = 0 if second in (10, 24, 38) else 3
-        watch.look()
-    assert ended == []
+        one.waiting = 0 if second % DEAF_S == 0 else 3
+        one.look()
+    assert one.ended == []
+
+
+def test_a_worker_that_ran_a_task_between_two_looks_goes_on() -> None:
+    one = Watched()
+    for second in range(60):
+        if second % DEAF_S == 0:
+            with one.activity.job():
+                pass
+        one.look()
+    assert one.ended == []
 
 
 def test_a_cause_that_comes_late_is_told_once_and_forgotten_with_the_silence() -> None:

@@ -28,9 +28,9 @@ def test_classes_and_methods_of_columns_are_looked_up_once(
     commands: list[str] = []
     send = client.send_command
 
-    def noted(*arguments: Any) -> Any:
-        commands.append(arguments[0])
-        return send(*arguments)
+    def noted(command: str, *arguments: Any, **named: Any) -> Any:
+        commands.append(command)
+        return send(command, *arguments, **named)
 
     monkeypatch.setattr(client, "send_command", noted)
     columns()  # whichever methods no test before has used

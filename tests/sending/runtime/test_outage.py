@@ -43,6 +43,20 @@ def test_the_cause_is_that_of_the_user_who_waits_longest() -> None:
     assert [outage.on, outage.cause] == [False, None]
 
 
+def test_the_cause_is_that_of_the_latest_failure() -> None:
+    outage, causes = Outage(), iter([SLOW, AWAY])
+    seen: list[str | None] = []
+
+    def call() -> str:
+        seen.append(outage.cause)
+        if (cause := next(causes, None)) is None:
+            return "answer"
+        raise LedgerUnavailable(cause)
+
+    assert outage.until_available("intake", call) == "answer"
+    assert seen == [None, SLOW, AWAY]
+
+
 def test_after_stop_the_cause_reaches_the_caller() -> None:
     outage = Outage()
     outage.stop.set()
