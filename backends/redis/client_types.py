@@ -1,4 +1,4 @@
-"""Finds foreign keys of a wrong type and moves them aside, in one script.
+"""Finds foreign keys of a wrong type and moves them aside, in one script. Counts the items of a list.
 
 Redis refuses every command on such a key (WRONGTYPE), so its users fail until it is gone.
 """

@@ -125,9 +125,8 @@ class Celery:
         if state.should_stop is None:
             raise RuntimeError(f"Celery's worker ended by itself (code {worker.exitcode})")
         assert self._recovery is not None
-        if (
-            not self._recovery.stopping.is_set()
-        ):  # `_end_worker` ended it; before `stop` this is set
+        # `stopping` is set before `stop` is called. Else `_end_worker` did it, and another worker follows.
+        if not self._recovery.stopping.is_set():
             state.should_stop = None
 
     def _end_worker(self) -> None:
