@@ -476,7 +476,7 @@ RECOVERY: tuple[Mutation, ...] = (
         "recovery.scheduling.deaf_worker:DeafWorkerWatch.look",
         "        elif now - self._since >= DEAF_S:\n",
         "        elif now - self._since >= DEAF_S and not self._waiting():\n",
-        (_OUTAGE + "test_a_worker_is_ended_once_its_queue_was_full_through_one_silence",),
+        (_OUTAGE + "test_a_worker_is_ended_once_its_queue_was_never_empty_in_one_silence",),
     ),
     Mutation(
         "a Celery worker whose queue was empty meanwhile goes on",

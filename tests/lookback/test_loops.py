@@ -129,6 +129,7 @@ def test_a_stop_while_the_database_is_away_leaves_the_offsets(ground: Ground) ->
     taking.stop()
     taking.run_once()
     assert client.did == ["paused"]
+    assert taking.away == "away", "its health page gives the ledger's own sentence"
 
 
 def test_the_offset_of_a_lost_partition_is_not_committed(ground: Ground) -> None:

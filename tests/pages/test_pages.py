@@ -51,6 +51,23 @@ def test_targets_of_the_first_block_exist(clone: Path) -> None:
         subprocess.run([*line.split(), "-n"], cwd=clone, capture_output=True, check=True)
 
 
+def test_a_copy_has_all_that_make_venv_makes_and_gets_the_scripts_that_are_gone(
+    clone: Path,
+) -> None:
+    def made() -> str:
+        command = ["make", "-n", "venv"]
+        return subprocess.run(command, cwd=clone, capture_output=True, check=True, text=True).stdout
+
+    assert "bootstrap" not in made()
+    scripts = clone / "admin" / "static" / "vendor"
+    there = scripts.readlink()
+    scripts.unlink()
+    try:
+        assert "deploy/local/bootstrap.sh" in made()
+    finally:
+        scripts.symlink_to(there)
+
+
 @pytest.fixture
 def port_base(services: Services, clone: Path) -> Iterator[int]:
     services.require_all()  # a machine that cannot have the shared stack cannot have this one

@@ -279,7 +279,7 @@ class Watched:
         self.watch.look()
 
 
-def test_a_worker_is_ended_once_its_queue_was_full_through_one_silence() -> None:
+def test_a_worker_is_ended_once_its_queue_was_never_empty_in_one_silence() -> None:
     one = Watched()
     for _ in range(40):
         one.look()
@@ -340,6 +340,25 @@ def test_a_recovery_whose_schedule_calls_nothing_is_not_ready(ground: MakeGround
         assert opened.health.ready()[0]
         silent._last_at -= 61
         assert opened.health.alive()[1]["stuck"] == ["schedule"]
+
+
+def test_a_recovery_whose_ledger_is_slow_says_so_and_not_that_it_is_away(
+    ground: MakeGround,
+) -> None:
+    slow = "the ledger's database took too long: statement cancelled"
+    causes = iter([slow])
+    with ground().recovery() as opened:
+        shown: list[tuple[bool, Any]] = []
+
+        def call() -> None:
+            shown.append((opened.health.ready()[0], opened.health.ready()[1]["reason"]))
+            if (cause := next(causes, None)) is not None:
+                raise LedgerUnavailable(cause)
+
+        opened.recovery.start()
+        opened.recovery._parts.outage.until_available("test", call)
+        assert shown == [(True, None), (False, slow)]
+        assert opened.health.ready()[0]
 
 
 # -- what waits is measured by each recovery itself --

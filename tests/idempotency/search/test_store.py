@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import msgspec
 import pytest
 
 from backends.settings import OutcomeSettings
+from backends.sql.database import Database
 from idempotency.claims.store import MS_PER_DAY
+from idempotency.ledger import LedgerUnavailable
 from idempotency.partitions import ensure_partitions
 from idempotency.search.language import QueryError, parse
 from idempotency.search.statements import COLUMNS, Cursor
@@ -237,6 +240,17 @@ def test_a_search_goes_on_where_its_time_was_up(world: World, ledger: SqlLedger)
         after, pages = page.next, pages + 1
     assert pages > 2
     assert page.reached == terms.since
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_sqlite_file_that_another_writes_is_no_search_that_took_too_long(
+    world: World, ledger: SqlLedger, search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backends.sql.database.BUSY_MS", 50)
+    with closing(Database(ledger.database.url)) as database, world.open().database.begin():
+        busy = Search(database, hasher(KEY))
+        with pytest.raises(LedgerUnavailable, match="took too long: database is locked"):
+            found(busy, world, "biz:b")
 
 
 def test_days_are_searched_back_to_the_begin(

@@ -12,6 +12,7 @@ import pytest
 
 from hongyan_client.errors import BufferFull, NotDelivered, SendInDoubt
 from hongyan_client.records import Acknowledged, Record
+from idempotency.ledger import LedgerUnavailable
 from producer.campaigns.contract import (
     BY_ITSELF,
     CampaignRefused,
@@ -260,6 +261,21 @@ def test_rows_that_kafka_did_not_take_go_again_under_the_same_id(
     assert run.sent == 12
     assert unwilling.refused
     assert {n.id for n in desk.sent()} == {row_id(run.id, n) for n in range(1, 13)}
+
+
+def test_a_runner_says_why_the_database_gave_no_answer(
+    desk: CampaignDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cause, kept = "the ledger's database took too long: statement cancelled", desk.store.open
+
+    def slow() -> None:
+        raise LedgerUnavailable(cause)
+
+    with desk.running() as runner:
+        monkeypatch.setattr(desk.store, "open", slow)
+        await_(lambda: runner.database_away == cause, what="it says so")
+        monkeypatch.setattr(desk.store, "open", kept)
+        await_(lambda: runner.database_away is None, what="the database is back")
 
 
 def test_two_processes_send_a_campaign_once(desk: CampaignDesk, tmp_path: Path) -> None:
