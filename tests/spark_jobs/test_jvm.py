@@ -1,4 +1,4 @@
-"""What a program of columns asks Java for."""
+"""Programs of columns ask Java for no class and no method twice."""
 
 from __future__ import annotations
 

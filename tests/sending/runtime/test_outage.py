@@ -1,4 +1,4 @@
-"""Who waits for a ledger that gives no answer, and why."""
+"""An outage names a user that waits for the ledger, and the cause."""
 
 from __future__ import annotations
 
