@@ -15,12 +15,12 @@ A program also runs on a newer schema whose migrations only added to its own. So
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection
 from sqlalchemy.engine import URL
 
 from backends.sql.database import Database
@@ -35,6 +35,16 @@ OLDEST_PROGRAM: Final = "0016"
 program fail, because it removes or renames something, sets it to its own number."""
 _OLDEST_OF: Final = f"SELECT oldest_program FROM {VERSION_TABLE}"  # noqa: S608 (constants alone)
 _VERSION_OF: Final = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 (constants alone)
+_HAS_TABLE: Final = {
+    "postgresql": f"SELECT to_regclass('{VERSION_TABLE}')",
+    "sqlite": f"SELECT name FROM sqlite_master WHERE type = 'table' AND name = '{VERSION_TABLE}'",  # noqa: S608
+}
+"""By dialect. SQLAlchemy's inspector compiles a larger question for each engine, and each start asks."""
+_HAS_OLDEST: Final = {
+    "postgresql": "SELECT attnum FROM pg_attribute"  # noqa: S608
+    f" WHERE attrelid = to_regclass('{VERSION_TABLE}') AND attname = 'oldest_program' AND NOT attisdropped",
+    "sqlite": f"SELECT cid FROM pragma_table_info('{VERSION_TABLE}') WHERE name = 'oldest_program'",  # noqa: S608
+}
 _ADD_OLDEST: Final = f"ALTER TABLE {VERSION_TABLE} ADD COLUMN oldest_program TEXT"
 _SET_OLDEST: Final = f"UPDATE {VERSION_TABLE} SET oldest_program = '{OLDEST_PROGRAM}'"  # noqa: S608
 _LOCK: Final = 0x686F6E6779616E  # "hongyan"
@@ -126,7 +136,7 @@ def _next(before: str) -> str:
 
 
 def _version(connection: Connection) -> str:
-    if not inspect(connection).has_table(VERSION_TABLE):
+    if not _finds(connection, _HAS_TABLE):
         return ""
     return str(connection.exec_driver_sql(_VERSION_OF).scalar() or "")
 
@@ -137,10 +147,11 @@ def is_newer(found: str) -> bool:
 
 
 def _has_oldest(connection: Connection) -> bool:
-    inspector = inspect(connection)
-    if not inspector.has_table(VERSION_TABLE):
-        return False
-    return "oldest_program" in {one["name"] for one in inspector.get_columns(VERSION_TABLE)}
+    return _finds(connection, _HAS_OLDEST)
+
+
+def _finds(connection: Connection, question: Mapping[str, str]) -> bool:
+    return connection.exec_driver_sql(question[connection.dialect.name]).scalar() is not None
 
 
 def _keep_oldest(connection: Connection) -> None:
