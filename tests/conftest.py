@@ -7,9 +7,13 @@ ledger_database   one with an upgraded ledger      private_stack   one to break 
 still_database    the same, whose clock a World moves
 sqlite_database   the URL of a fresh SQLite file
 mariadb_database  the URL of a fresh MariaDB database, whose server starts only then
+
+library_log       what Python's own `logging` gets, at every level
 """
 
 import gc
+import io
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -98,6 +102,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     services = config.stash.get(_SERVICES, None)
     if services is not None:
         services.leave()
+
+
+@pytest.fixture
+def library_log() -> Iterator[io.StringIO]:
+    """What the libraries of this process log meanwhile."""
+    text, root = io.StringIO(), logging.getLogger()
+    handler, level = logging.StreamHandler(text), root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield text
+    root.setLevel(level)
+    root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

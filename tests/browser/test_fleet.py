@@ -24,12 +24,13 @@ from idempotency.fleet.snapshots import (
     ReceiptSnapshot,
     encoded,
 )
-from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from policy.templates.page import TemplateSource
 from policy.templates.versions import TemplateVersions
 from simulator import Simulator, read_ledger, spawn
 from tests.browser.conftest import PASSWORD, Watched
 from tests.browser.looks import DESK, LOOKS, PHONE
+from tests.harness.databases import upgraded
 from tests.idempotency.making import worker
 
 SMS, HOOK = "sms.verification", "webhook.notice"
@@ -70,7 +71,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory, provider: Simulator) -> S
             "hook-spare": {"provider": "webhook", "endpoint": "http://127.0.0.1:9/other"},
         },
     )
-    upgrade(settings)
+    upgraded(settings)
     return settings
 
 

@@ -4,8 +4,8 @@ What an adapter says of a call is compared with what the simulator wrote down of
 never claim more than happened, nor less.
 """
 
+import io
 import json
-import logging
 import re
 import socket
 from collections.abc import Iterator, Sequence
@@ -370,9 +370,8 @@ def test_what_the_sample_sends_is_not_refused_before_it_is_claimed(peer: Peer) -
 
 
 def test_no_secret_is_seen_in_a_repr_a_log_or_an_outcome(
-    peer: Peer, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    peer: Peer, library_log: io.StringIO, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    caplog.set_level(logging.DEBUG)
     said: list[object] = [peer.account, peer.call()]
     with structlog.testing.capture_logs() as entries:
         for faults in (
@@ -385,7 +384,9 @@ def test_no_secret_is_seen_in_a_repr_a_log_or_an_outcome(
             said.extend(peer.send(peer.call(), *faults))
         said.append(peer.resolve(peer.call().deliveries[0], int(time() * 1_000)))
     captured = capfd.readouterr()
-    shown = "\n".join([repr(said), repr(entries), caplog.text, captured.out, captured.err])
+    shown = "\n".join(
+        [repr(said), repr(entries), library_log.getvalue(), captured.out, captured.err]
+    )
     for secret in secrets(peer):
         assert secret not in shown
         assert json.dumps(secret)[1:-1] not in shown

@@ -8,6 +8,7 @@ answers are generated; a part of them is made of the good answer, which the simu
 import gzip
 import json
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from typing import NamedTuple
 
@@ -155,20 +156,22 @@ def spoilt(body: bytes) -> st.SearchStrategy[bytes]:
     )
 
 
+@cache  # to make a strategy costs as much as to draw from it
 def bodies(good: bytes) -> st.SearchStrategy[bytes]:
     return st.one_of(st.sampled_from(PAGES), spoilt(good), st.binary(max_size=64))
 
 
-def headers() -> st.SearchStrategy[dict[str, str]]:
-    return st.fixed_dictionaries(
-        {},
-        optional={
-            "content-type": st.sampled_from(["text/html; charset=gbk", "application/json"]),
-            "location": st.sampled_from(["https://sso.example/login", "/", ""]),
-            "retry-after": st.sampled_from(["1", "soon", "Wed, 21 Oct 2015 07:28:00 GMT", "-1"]),
-            "content-encoding": st.just("identity"),
-        },
-    )
+STATUS = st.sampled_from(STATUSES)
+BAD_STATUS = st.sampled_from([status for status in STATUSES if status >= 300])
+HEADERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "content-type": st.sampled_from(["text/html; charset=gbk", "application/json"]),
+        "location": st.sampled_from(["https://sso.example/login", "/", ""]),
+        "retry-after": st.sampled_from(["1", "soon", "Wed, 21 Oct 2015 07:28:00 GMT", "-1"]),
+        "content-encoding": st.just("identity"),
+    },
+)
 
 
 def is_whole(body: bytes, good: bytes) -> bool:
@@ -202,9 +205,9 @@ def test_only_the_providers_own_whole_answer_is_an_acceptance(
     good: Good, data: st.DataObject
 ) -> None:
     own = good.answer.content
-    status = data.draw(st.sampled_from(STATUSES), label="status")
+    status = data.draw(STATUS, label="status")
     body = data.draw(bodies(own), label="body")
-    fields = data.draw(headers(), label="headers")
+    fields = data.draw(HEADERS, label="headers")
     if is_whole(body, own):
         return
     outcome = outcome_of(good, httpx.Response(status, headers=fields, content=body))
@@ -222,7 +225,7 @@ def test_only_the_providers_own_whole_answer_is_an_acceptance(
 def test_the_good_answer_under_a_bad_status_is_no_acceptance(
     good: Good, data: st.DataObject
 ) -> None:
-    status = data.draw(st.sampled_from([s for s in STATUSES if s >= 300]), label="status")
+    status = data.draw(BAD_STATUS, label="status")
     own = good.answer.content
     if not own:
         return  # it says nothing that another status could contradict

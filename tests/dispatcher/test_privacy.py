@@ -172,9 +172,21 @@ def cases(one: Notification) -> Iterator[tuple[str, bytes]]:
         yield "a text", json.dumps(secret).encode()
 
 
-def told(provider: str, payload: bytes) -> tuple[list[Any], int]:
+def ways(channel: Channel) -> list[tuple[Any, Engine]]:
+    """The adapter with each provider that repeats the request, and one that breaks."""
+    found: list[tuple[Any, Any]] = [(channel, Echo(status)) for status in (0, 200, 400)]
+    found += [(Broken(channel), Echo(200))]
+    return [(adapter, Engine(transport, Granted())) for adapter, transport in found]
+
+
+def told(
+    account: Account,
+    one: Notification,
+    adapters: list[tuple[Any, Engine]],
+    metrics: Metrics,
+    payload: bytes,
+) -> tuple[list[Any], int]:
     """Everything that is told of the payload, and how many ends it came to."""
-    channel, account, one = base(provider)
     lane = Lane(one.channel, one.kind)
     assignment = Assignment(lane.topic(), 0, lane, Offsets())
     try:
@@ -188,9 +200,7 @@ def told(provider: str, payload: bytes) -> tuple[list[Any], int]:
     except TemplateRejected as exc:
         return [exc.reason], 1
     said: list[Any] = []
-    adapters: list[tuple[Any, Any]] = [(channel, Echo(s)) for s in (0, 200, 400)]
-    adapters += [(Broken(channel), Echo(200))]
-    for adapter, transport in adapters:
+    for adapter, engine in adapters:
         record = KafkaRecord(assignment, 0, notification, payload, NOW_MS, None)
         works = [
             Work(delivery, record)
@@ -200,21 +210,20 @@ def told(provider: str, payload: bytes) -> tuple[list[Any], int]:
             work.route = Route(account, adapter)
             work.delivery.attempt = 1
         calls_of(works, {lane.name: SimpleNamespace(most=None)})
-        engine = Engine(transport, Granted())
         for work in works:
             said.append(getattr(work.intent, "reason", ""))
             (work.end,) = engine.send(adapter, Call(account, (work.delivery,)), 1.0)
             settlement = settlement_of(work, LanePolicy())
             assert settlement is not None
             kept = Kept()
-            report = WorkerTelemetry(kept, Metrics(), clock=Clock(), worker="w")
+            report = WorkerTelemetry(kept, metrics, clock=Clock(), worker="w")
             report.settled([(work, settlement)], [True], 0.1)
             event = kept.events[-1]
             accepted = isinstance(work.end, Accepted)
             # The ids of other providers than webhook are theirs alone to word, and are looked up again.
             named = (
                 ()
-                if accepted and provider != "webhook"
+                if accepted and account.provider != "webhook"
                 else (settlement.provider_id, event.provider_id)
             )
             said += [settlement.reason, event.reason, event.detail, *named]
@@ -227,11 +236,13 @@ def test_no_secret_is_told_wherever_it_stands(provider: str) -> None:
     logs = io.StringIO()
     configure(LogSettings(level="debug", format="json"), stream=logs)
     leaks, ends = set(), 0
+    channel, account, one = base(provider)
+    adapters, metrics = ways(channel), Metrics()
     try:
-        for name, payload in cases(base(provider)[2]):
+        for name, payload in cases(one):
             logs.seek(0)
             logs.truncate()
-            said, count = told(provider, payload)
+            said, count = told(account, one, adapters, metrics, payload)
             ends += count
             text = json.dumps([said, logs.getvalue()], ensure_ascii=False)
             leaks |= {

@@ -48,6 +48,8 @@ class _Kept(NamedTuple):
 
 _KEPT: dict[tuple[str, str, Furnish | None], list[_Kept]] = {}
 """Server, template and furnishing → ledgers of this process that no test uses now."""
+_IN_USE: set[str] = set()
+"""Names of the ledgers that a test uses now: they are of this version."""
 
 
 @contextmanager
@@ -63,9 +65,11 @@ def fresh_ledger(server_url: str, furnish: Furnish | None = None) -> Iterator[st
     afterwards. It is as `furnish`, a function of a module, left its template."""
     kept = _KEPT.setdefault((server_url, _template_name(furnish), furnish), [])
     one = _of_kept(kept) or _copied(server_url, furnish)
+    _IN_USE.add(one.ledger.name)
     try:
         yield named(server_url, one.ledger.name)
     finally:
+        _IN_USE.discard(one.ledger.name)
         if _emptied(one):
             kept.append(one)
         else:
@@ -99,8 +103,11 @@ def fresh_mariadb(server_url: str) -> Iterator[str]:
 
 def upgraded(settings: Settings) -> None:
     """Brings a test's database to this version, as `hongyan db upgrade` does. A SQLite file that is not
-    there yet becomes a copy of a migrated one, with an identity and a key of its own."""
+    there yet becomes a copy of a migrated one, with an identity and a key of its own. A fresh ledger stays
+    as it is."""
     url = database_url(settings.database.url, settings.base)
+    if url.database in _IN_USE:
+        return
     file = Path(str(url.database))
     if url.get_backend_name() != "sqlite" or file.exists():
         upgrade(settings)

@@ -13,10 +13,12 @@ import structlog
 from typer.testing import CliRunner
 
 from backends.kafka.embedded import EmbeddedKafka
+from backends.settings import load
 from hongyan import terminal
 from hongyan.cli import app
 from hongyan.errors import judged
 from hongyan.usage.command_line import part_of
+from tests.harness.databases import upgraded
 
 PROGRAM = Path(sys.executable).with_name("hongyan")
 
@@ -66,6 +68,12 @@ def hongyan() -> Iterator[Run]:
     structlog.reset_defaults()
     terminal.out.cache_clear()
     terminal.err.cache_clear()
+
+
+def make_ledger() -> None:
+    """Brings the configured database to this version, as `hongyan db upgrade` does. A SQLite file costs no
+    migration."""
+    upgraded(load())
 
 
 @pytest.fixture

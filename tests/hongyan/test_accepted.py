@@ -20,7 +20,7 @@ from message.keys import delivery_key
 from message.outcome_event import receiver_hash
 from message.states import Event
 from message.vocabulary import dead_letter_topic, lane_named, trace_topic
-from tests.hongyan.conftest import Run
+from tests.hongyan.conftest import Run, make_ledger
 from tests.idempotency.making import claimed, settle, worker
 from tracing.events import Stage, TraceEvent
 
@@ -79,7 +79,7 @@ def topics(
     monkeypatch.setenv("HONGYAN_KAFKA__TOPIC_PREFIX", topic_prefix)
     monkeypatch.setenv("HONGYAN_OUTCOMES__HASH_KEY_FILE", str(folder / "hash_key"))
     monkeypatch.setenv("HONGYAN_DATABASE__URL", f"sqlite:///{folder / 'ledger.db'}")
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     assert hongyan("topics", "apply", "--lanes", "sms.notice").code == 0
     return Topics(kafka_bootstrap, topic_prefix)
 

@@ -12,7 +12,7 @@ from backends.settings import DatabaseSettings, Settings
 from hongyan.commands import accounts as accounts_command
 from idempotency.fleet.snapshots import AccountSnapshot, ProcessSnapshot, encoded
 from idempotency.sql_ledger import SqlLedger, open_ledger
-from tests.hongyan.conftest import Run
+from tests.hongyan.conftest import Run, make_ledger
 from tests.idempotency.making import worker
 
 
@@ -21,7 +21,7 @@ def ledger(folder: Path, hongyan: Run, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setenv("HONGYAN_ACCOUNTS__MAIN__PROVIDER", "webhook")
     monkeypatch.setenv("HONGYAN_ACCOUNTS__MAIN__ENDPOINT", "http://127.0.0.1:9/")
     monkeypatch.setattr(accounts_command, "OBEYED_S", 0.0)
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     settings = Settings(database=DatabaseSettings(url="sqlite:///hongyan.db"), base=str(folder))
     ledger = open_ledger(settings)
     yield ledger

@@ -9,12 +9,12 @@ import pytest
 from backends.settings import DatabaseSettings, Settings
 from idempotency.sql_ledger import open_ledger
 from sending.alerts.rules import parked
-from tests.hongyan.conftest import Run
+from tests.hongyan.conftest import Run, make_ledger
 
 
 @pytest.fixture
 def ready(folder: Path, hongyan: Run) -> Path:
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     return folder
 
 

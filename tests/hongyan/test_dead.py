@@ -13,7 +13,7 @@ from idempotency.dead_letters.rows import LetterEntry
 from idempotency.sql_ledger import open_ledger
 from sending.dead_letters.batches import batches
 from sending.dead_letters.reader import DeadLetter
-from tests.hongyan.conftest import Run
+from tests.hongyan.conftest import Run, make_ledger
 
 LANE_TOPIC = "{}.dispatch.sms.notice"
 
@@ -23,7 +23,7 @@ def prefix(kafka: str, folder: Path, hongyan: Run, monkeypatch: pytest.MonkeyPat
     name = f"d{folder.name.replace('_', '')[-20:]}".replace("-", "")
     monkeypatch.setenv("HONGYAN_KAFKA__TOPIC_PREFIX", name)
     monkeypatch.setenv("HONGYAN_DATABASE__URL", f"sqlite:///{folder / 'ledger.db'}")
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     assert hongyan("topics", "apply", "--lanes", "sms.notice").code == 0
     return name
 
@@ -172,7 +172,7 @@ def letter(number: int, reason: str = "bad_ttl", lane: str = "sms.notice") -> Le
 def no_kafka(folder: Path, hongyan: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HONGYAN_KAFKA__BOOTSTRAP", "127.0.0.1:9")
     monkeypatch.setenv("HONGYAN_DATABASE__URL", ledger_url(folder))
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
 
 
 @pytest.mark.usefixtures("no_kafka")

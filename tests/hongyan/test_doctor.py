@@ -8,7 +8,7 @@ import pytest
 
 from producer.doctor.diagnosis import Diagnosis, diagnose
 from producer.doctor.rule_list import RULES
-from tests.hongyan.conftest import Run
+from tests.hongyan.conftest import Run, make_ledger
 from tests.producer.doctor.healthy import facts, partitions, with_partitions, with_topic
 
 CONFIG = """\
@@ -27,7 +27,7 @@ def configured(folder: Path, kafka_bootstrap: str, topic_prefix: str) -> None:
 
 @pytest.mark.usefixtures("configured")
 def test_missing_topics_are_an_error_until_they_are_applied(hongyan: Run) -> None:
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     first = hongyan("doctor")
     assert first.code == 1
     assert "topic-exists" in first.out
@@ -83,7 +83,7 @@ def test_a_wrong_producer_file_is_one_sentence(hongyan: Run, folder: Path) -> No
 
 def test_a_cluster_that_is_away_is_said_once(folder: Path, hongyan: Run) -> None:
     (folder / "hongyan.toml").write_text(CONFIG.format(bootstrap="127.0.0.1:1", prefix="t"))
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     shown = hongyan("doctor")
     assert shown.code == 1
     assert shown.out.count("did not answer") == 1

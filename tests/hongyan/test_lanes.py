@@ -16,7 +16,7 @@ from hongyan.commands import workers as workers_command
 from idempotency.fleet.snapshots import LaneSnapshot, ProcessSnapshot, encoded
 from idempotency.ledger import Lease, WorkerInfo
 from idempotency.sql_ledger import SqlLedger, open_ledger
-from tests.hongyan.conftest import Run
+from tests.hongyan.conftest import Run, make_ledger
 from tests.idempotency.making import worker
 
 SMS, MAIL = "sms.notice", "email.notice"
@@ -28,7 +28,7 @@ def ledger(folder: Path, hongyan: Run, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setenv("HONGYAN_KAFKA__BOOTSTRAP", "127.0.0.1:9")
     monkeypatch.setattr(lanes_command, "OBEYED_S", 0.0)
     monkeypatch.setattr(workers_command, "ANSWER_S", 0.0)
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     settings = Settings(database=DatabaseSettings(url="sqlite:///hongyan.db"), base=str(folder))
     ledger = open_ledger(settings)
     yield ledger

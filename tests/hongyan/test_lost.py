@@ -11,14 +11,14 @@ from sqlalchemy import text
 
 from backends.settings import DatabaseSettings, Settings
 from idempotency.sql_ledger import SqlLedger, open_ledger
-from tests.hongyan.conftest import Run
+from tests.hongyan.conftest import Run, make_ledger
 
 KEY = "0192f3c47b1a7cc0a1b2c3d4e5f60718"
 
 
 @pytest.fixture
 def ledger(folder: Path, hongyan: Run) -> Iterator[SqlLedger]:
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     settings = Settings(database=DatabaseSettings(url="sqlite:///hongyan.db"), base=str(folder))
     ledger = open_ledger(settings)
     yield ledger

@@ -19,7 +19,7 @@ from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.states import Event
 from sending.alerts.rules import parked
 from sending.dead_letters.reader import DeadLetter
-from tests.hongyan.conftest import Run
+from tests.hongyan.conftest import Run, make_ledger
 from tests.idempotency.making import settle, worker
 from tests.idempotency.test_lines import LANES, head_and_followers
 
@@ -62,7 +62,7 @@ def ledger(folder: Path, hongyan: Run, monkeypatch: pytest.MonkeyPatch) -> Itera
     (folder / "hongyan.toml").write_text(FILE)
     (folder / "templates.toml").write_text(TEMPLATES)
     (folder / "policy.toml").write_text('[lanes."sms.*"]\nthreads = 33\n')
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     assert (
         hongyan("policy", "apply", "policy.toml", "--author", "a person of a long name").code == 0
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hongyan.conftest import Run
+from tests.hongyan.conftest import Run, make_ledger
 
 ACCOUNTS = '[accounts.demo]\nprovider = "webhook"\nendpoint = "http://127.0.0.1:9/send"\n'
 THREE = "[defaults]\nthreads = 3\n"
@@ -19,7 +19,7 @@ def ready(folder: Path, hongyan: Run) -> Path:
     (folder / "hongyan.toml").write_text(ACCOUNTS)
     (folder / "policy.toml").write_text(THREE)
     (folder / "new.toml").write_text(FOUR)
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     return folder
 
 

@@ -16,7 +16,7 @@ from hongyan.errors import WrongUsage
 from hongyan.flags import seconds
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.states import Event
-from tests.hongyan.conftest import Run
+from tests.hongyan.conftest import Run, make_ledger
 from tests.idempotency.making import claimed, deliveries, settle, worker
 
 FLAGS = ("send", "--lane", "sms.notice", "--content", '{"text": "hello"}')
@@ -25,7 +25,7 @@ ONE, TWO = "+8613800000001", "+8613800000002"
 
 @pytest.fixture
 def ledger(folder: Path, hongyan: Run) -> Iterator[SqlLedger]:
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     settings = Settings(database=DatabaseSettings(url="sqlite:///hongyan.db"), base=str(folder))
     ledger = open_ledger(settings)
     ledger.register(worker("w1"))
@@ -120,7 +120,7 @@ def test_nothing_is_sent_if_the_wait_is_not_possible(
     said = hongyan(*flags, "--wait")
     assert said.code == 2
     assert "there is no ledger" in said.err
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     (folder / "policy.toml").write_text('[lanes."sms.marketing"]\nguarantee = "best_effort"\n')
     said = hongyan(*flags, "--wait")
     assert said.code == 2

@@ -14,7 +14,7 @@ from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.states import Event
 from sending.alerts.rules import parked
 from sending.runtime.heartbeat import ProcessHeartbeat
-from tests.hongyan.conftest import Run
+from tests.hongyan.conftest import Run, make_ledger
 from tests.idempotency.making import claimed, delivery, settle, worker
 from tests.idempotency.test_lines import LANES, head_and_followers
 
@@ -23,7 +23,7 @@ PHONE = "+8613800000001"
 
 @pytest.fixture
 def ledger(folder: Path, hongyan: Run) -> Iterator[SqlLedger]:
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     settings = Settings(database=DatabaseSettings(url="sqlite:///hongyan.db"), base=str(folder))
     ledger = open_ledger(settings)
     yield ledger

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from backends.settings import DatabaseSettings, Settings
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.states import Event
-from tests.hongyan.conftest import Run
+from tests.hongyan.conftest import Run, make_ledger
 from tests.idempotency.making import claimed, delivery, settle, worker
 
 HOUR_MS = 3_600_000
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def ledger(folder: Path, hongyan: Run) -> Iterator[SqlLedger]:
     """A ledger with the messages m0 to m3 of order-1; each is an hour older than the one before."""
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     settings = Settings(database=DatabaseSettings(url="sqlite:///hongyan.db"), base=str(folder))
     ledger = open_ledger(settings)
     ledger.register(worker("w1"))

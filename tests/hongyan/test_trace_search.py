@@ -17,7 +17,7 @@ from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery
 from message.outcome_event import receiver_hash
 from message.states import Event
-from tests.hongyan.conftest import Run
+from tests.hongyan.conftest import Run, make_ledger
 from tests.idempotency.making import claimed, delivery, settle, worker
 from tracing import open_recorder
 from tracing.events import Stage, TraceEvent
@@ -30,7 +30,7 @@ DAY_MS = 86_400_000
 
 @pytest.fixture
 def settings(folder: Path, hongyan: Run) -> Settings:
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     database = DatabaseSettings(url="sqlite:///hongyan.db")
     return Settings(database=database, base=str(folder), trace=TraceSettings(kafka=False))
 

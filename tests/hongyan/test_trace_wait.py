@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from hongyan import trace_wait
-from tests.hongyan.conftest import Run
+from tests.hongyan.conftest import Run, make_ledger
 from tracing.timeline import DeliveryStory, LedgerRow, Moment, Story
 
 
@@ -77,7 +77,7 @@ def test_it_gives_the_trace_a_moment_after_the_end(clock: list[float]) -> None:
 
 
 def test_a_wait_that_was_too_short_is_a_problem(hongyan: Run) -> None:
-    assert hongyan("db", "upgrade").code == 0
+    make_ledger()
     ended = hongyan("trace", "order-1", "--wait", "0.1")
     assert ended.code == 1
     assert "nothing is known of 'order-1'" in ended.err

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from backends.settings import DatabaseSettings, Settings
-from backends.sql import schema
 from backends.sql.database import Database, database_url
 from backends.sql.errors import SqlAway
 from policy.active import in_force
 from policy.loading import PolicyError
 from policy.versions import Overtaken, Versions
 from sending.policy_reload import in_force_at_start
+from tests.harness.databases import upgraded
 
 ONE = "[defaults]\nthreads = 1\n"
 TWO = "[defaults]\nthreads = 2\n"
@@ -22,7 +22,9 @@ TWO = "[defaults]\nthreads = 2\n"
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "versions" in metafunc.fixturenames:
-        metafunc.parametrize("kind", ["sqlite_database", "database"], ids=["sqlite", "postgresql"])
+        metafunc.parametrize(
+            "kind", ["sqlite_database", "ledger_database"], ids=["sqlite", "postgresql"]
+        )
 
 
 @pytest.fixture
@@ -33,9 +35,8 @@ def settings(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> Setti
 
 @pytest.fixture
 def versions(settings: Settings) -> Iterator[Versions]:
-    url = database_url(settings.database.url, settings.base)
-    schema.upgrade(url)
-    database = Database(url, pool_size=1)
+    upgraded(settings)
+    database = Database(database_url(settings.database.url, settings.base), pool_size=1)
     yield Versions(database)
     database.close()
 

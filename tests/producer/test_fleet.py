@@ -11,9 +11,10 @@ import pytest
 from backends.lookback_settings import BizTypeSettings, LookbackSettings
 from backends.settings import DatabaseSettings, RelaySettings, Settings
 from idempotency.fleet.snapshots import BacklogSnapshot, ProcessSnapshot, decoded, encoded
-from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from producer.fleet import FleetReader, RelayLook, fleet_view, look_at_relays
 from sending.runtime.heartbeat import ProcessHeartbeat
+from tests.harness.databases import upgraded
 from tests.hongyan_client.outbox.places import OutboxPlace, opened
 from tests.idempotency.making import worker
 
@@ -21,7 +22,7 @@ from tests.idempotency.making import worker
 @pytest.fixture
 def ledger(sqlite_database: str) -> Iterator[SqlLedger]:
     settings = Settings(database=DatabaseSettings(url=sqlite_database))
-    upgrade(settings)
+    upgraded(settings)
     ledger = open_ledger(settings)
     yield ledger
     ledger.close()

@@ -17,12 +17,13 @@ from backends.settings import (
     TraceSettings,
 )
 from idempotency.fleet.status import FleetStatus, Process
-from idempotency.sql_ledger import open_ledger, upgrade
+from idempotency.sql_ledger import open_ledger
 from lookback.wiring import lookback_name, open_lookback
 from policy.templates.templates import Templates
 from producer.campaigns.notifications import RowChecks
 from producer.campaigns.process import run_campaigns
 from producer.gateway.wiring import open_gateway
+from tests.harness.databases import upgraded
 from tests.harness.waiting import await_
 from tests.producer.gateway.conftest import MemoryPublisher
 
@@ -41,7 +42,7 @@ def own(sqlite_database: str, tmp_path: Path) -> Settings:
         ),
         base=str(tmp_path),
     )
-    upgrade(settings)
+    upgraded(settings)
     return settings
 
 

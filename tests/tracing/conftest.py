@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def trace_url(request: pytest.FixtureRequest) -> str:
-    name = "sqlite_database" if request.param == "sqlite" else "database"
+    name = "sqlite_database" if request.param == "sqlite" else "ledger_database"
     return str(request.getfixturevalue(name))
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from backends.settings import DatabaseSettings, Settings, TraceSettings
-from backends.sql import schema
 from backends.sql.database import Database, database_url
+from tests.harness.databases import upgraded
 from tracing import open_recorder
 from tracing.drops import Drops
 from tracing.events import NoRecorder, Stage, TraceEvent
@@ -130,8 +130,9 @@ def test_a_row_of_copy_is_one_line_of_four_fields(message_id: str, detail: str) 
 
 @pytest.fixture
 def settings(trace_url: str) -> Settings:
-    schema.upgrade(database_url(trace_url))
-    return Settings(database=DatabaseSettings(url=trace_url), trace=TraceSettings(kafka=False))
+    found = Settings(database=DatabaseSettings(url=trace_url), trace=TraceSettings(kafka=False))
+    upgraded(found)
+    return found
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from backends.redis.token_cache import (
 )
 from backends.settings import DatabaseSettings, RedisSettings, Settings
 from backends.sql.database import database_url
-from backends.sql.schema import upgrade
 from backends.sql.token_cache import SqlTokenCache
 from channels.channel import Account, Failure, LoginRefused, Phase, Token, TokenRefused
 from channels.tokens.contract import LoginUnavailable, TokenUnavailable
@@ -33,6 +32,7 @@ from channels.tokens.seal import TokenCipher, digest_of
 from channels.tokens.shared import AHEAD_SHARE, FAILED_S, WAIT_S, SharedTokens, open_tokens
 from simulator import Faults
 from tests.channels.calls import account
+from tests.harness.databases import upgraded
 from tests.harness.simulators import spawn
 from tests.services import Services
 
@@ -448,11 +448,12 @@ def store(request: pytest.FixtureRequest, services: Services, sqlite_database: s
     database = sqlite_database
     url = ""
     if name == "postgresql":
-        database = request.getfixturevalue("database")
+        database = request.getfixturevalue("ledger_database")
     if name == "redis":
         url = request.getfixturevalue("redis_url")
-    upgrade(database_url(database))
-    return Settings(database=DatabaseSettings(url=database), redis=RedisSettings(url=url))
+    found = Settings(database=DatabaseSettings(url=database), redis=RedisSettings(url=url))
+    upgraded(found)
+    return found
 
 
 @pytest.fixture
@@ -536,11 +537,11 @@ def test_tokens_lie_sealed_in_the_store(store: Settings) -> None:
 
 
 def test_the_database_stands_in_while_redis_is_away(sqlite_database: str) -> None:
-    upgrade(database_url(sqlite_database))
     settings = Settings(
         database=DatabaseSettings(url=sqlite_database),
         redis=RedisSettings(url="redis://127.0.0.1:1/0"),
     )
+    upgraded(settings)
     provider, mine = Provider(), account(token="s3cret")
     processes = [open_tokens(settings, provider) for _ in range(3)]
     assert [each.get(mine, provider) for each in processes] == ["token-1"] * 3

@@ -92,9 +92,7 @@ def test_a_business_type_without_a_check_is_unknown() -> None:
     assert json.loads(found.body)["state"] == "UNKNOWN"
 
 
-def test_an_error_of_the_business_is_no_decision_and_tells_nothing(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_error_of_the_business_is_no_decision_and_tells_nothing() -> None:
     def failing(ref: TransactionRef) -> StateReply:
         raise RuntimeError("password=4711")
 

@@ -11,14 +11,15 @@ from backends.settings import DatabaseSettings, Settings
 from idempotency.fleet.snapshots import BacklogSnapshot
 from idempotency.fleet.status import Process
 from idempotency.ledger import LedgerUnavailable
-from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from sending.runtime.heartbeat import ProcessHeartbeat
+from tests.harness.databases import upgraded
 
 
 @pytest.fixture
 def ledger(sqlite_database: str) -> Iterator[SqlLedger]:
     settings = Settings(database=DatabaseSettings(url=sqlite_database))
-    upgrade(settings)
+    upgraded(settings)
     ledger = open_ledger(settings)
     yield ledger
     ledger.close()
