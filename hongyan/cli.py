@@ -157,16 +157,15 @@ def _options(
     context.obj = Options(config)
 
 
-def _whole() -> Any:
-    """Returns the program with all its commands."""
-    return get_command(app)
+def _asked() -> Any:
+    """Returns the part of the program that the command line names."""
+    return get_command(part_of(app, sys.argv[1:]))
 
 
 def main() -> None:
     """The program's entry."""
     try:
-        asked = get_command(part_of(app, sys.argv[1:]))
-        sys.exit(asked(prog_name="hongyan", standalone_mode=False))
+        sys.exit(_asked()(prog_name="hongyan", standalone_mode=False))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as exc:
@@ -177,7 +176,7 @@ def main() -> None:
 
 def _told(exc: Exception) -> tuple[str, int]:
     """Returns the error's text, one sentence a line, and the exit code."""
-    found = misuse(exc, _whole) or judged(exc)
+    found = misuse(exc, _asked) or judged(exc)
     if found is None and (missing := sentence_for(exc)):
         found = missing, USAGE
     return found or (_unforeseen(exc), PROBLEMS)
