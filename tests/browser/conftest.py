@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from admin.access import Role
 from admin.parts import ConsoleParts, open_parts
 from admin.process import run_console
+from admin.web.cookies import SESSION
 from backends.settings import ConsoleSettings, DatabaseSettings, KafkaSettings, Settings
 from deploy.local.errors import MissingPrograms
 from deploy.local.system import headless_chromium, need
@@ -22,6 +24,12 @@ from tests.harness.databases import upgraded
 
 PASSWORD = "correct horse battery"
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+_RUN_AXE = (
+    "axe.run(document, {resultTypes: ['violations'], selectors: false, preload: false})"
+    ".then(found => found.violations)"
+)
+_SESSIONS: dict[str, list[Any]] = {}
+"""Address of a console → the cookie of its first session."""
 
 
 @pytest.fixture(scope="session")
@@ -94,6 +102,11 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+@cache
+def _axe() -> str:
+    return AXE.read_text()
+
+
 class Watched:
     """A page, and everything that it complained of."""
 
@@ -113,13 +126,23 @@ class Watched:
         self.page.press("#password", "Enter")
         self.page.wait_for_selector("header.top")
 
+    def open(self, path: str = "/") -> None:
+        """Opens a page as `lin`, who signs in once for each console: later pages have the same session."""
+        session = _SESSIONS.get(self.address)
+        if session is None:
+            self.sign_in()
+            cookies = self.page.context.cookies()
+            _SESSIONS[self.address] = [one for one in cookies if one["name"] == SESSION]
+        else:
+            self.page.context.add_cookies(session)
+        self.page.goto(self.address + path)
+        self.page.wait_for_selector("header.top")
+
     def findings(self) -> list[str]:
         """What axe-core finds that is serious or worse."""
-        self.page.evaluate(
-            AXE.read_text()
-        )  # by the debugger: the page's policy lets no foreign script in
-        found: Any = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        serious = [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
+        self.page.evaluate(_axe())  # by the debugger: the page's policy lets no foreign script in
+        found: Any = self.page.evaluate(_RUN_AXE)
+        serious = [one for one in found if one["impact"] in ("serious", "critical")]
         return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in serious]
 
     def _said(self, message: Any) -> None:

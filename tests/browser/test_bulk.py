@@ -109,8 +109,7 @@ def test_a_page_is_without_findings(
     screen: dict[str, Any],
 ) -> None:
     one = open_page(locale=language, color_scheme=theme, viewport=screen)
-    one.sign_in()
-    one.page.goto(one.address + PAGES[name])
+    one.open(PAGES[name])
     one.page.wait_for_load_state()
     one.page.screenshot(
         path=tmp_path / f"{name}-{language}-{theme}-{screen['width']}.png", full_page=True
@@ -125,7 +124,7 @@ def test_a_job_goes_from_its_form_to_its_start_in_the_browser(
     parts: ConsoleParts, open_page: Callable[..., Watched]
 ) -> None:
     one = open_page(locale="en", viewport=DESK)
-    one.sign_in()
+    one.open()
     page = one.page
     page.click("nav a[href='/resend']")
     page.click("a[href='/resend/new']")
@@ -153,8 +152,7 @@ def test_a_finding_is_resent_in_the_browser(
     parts: ConsoleParts, open_page: Callable[..., Watched]
 ) -> None:
     one = open_page(locale="zh", viewport=PHONE)
-    one.sign_in()
-    one.page.goto(f"{one.address}/lost/2")
+    one.open("/lost/2")
     one.page.click("[data-dialog=resend]")
     one.page.fill("#resend-typed", "2")
     one.page.fill("#resend-reason", "客户在等")

@@ -29,7 +29,7 @@ def test_a_campaign_is_made_and_started_without_findings(
     file = tmp_path / "crowd.csv"
     file.write_text(CROWD)
     one = open_page(locale=language, color_scheme=theme, viewport=screen)
-    one.sign_in()
+    one.open()
     page = one.page
 
     def looked_at(name: str) -> None:

@@ -55,7 +55,7 @@ def letters(console_settings: Settings) -> None:
 def one(open_page: Callable[..., Watched], letters: None) -> Callable[..., Watched]:
     def signed_in(**options: Any) -> Watched:
         page = open_page(**options)
-        page.sign_in()
+        page.open()
         return page
 
     return signed_in

@@ -40,8 +40,7 @@ def test_a_page_of_deliveries_is_without_findings(
         "doubt": "/doubt",
     }
     one = open_page(locale=language, color_scheme=theme, viewport=screen)
-    one.sign_in()
-    one.page.goto(one.address + paths[page])
+    one.open(paths[page])
     one.page.wait_for_selector("main h1")
     one.page.screenshot(
         path=tmp_path / f"{page}-{language}-{theme}-{screen['width']}.png", full_page=True
@@ -53,8 +52,7 @@ def test_a_page_of_deliveries_is_without_findings(
 
 def test_a_line_is_completed_by_keys(open_page: Callable[..., Watched], stocked: Stock) -> None:
     one = open_page(locale="en", viewport=DESK)
-    one.sign_in()
-    one.page.goto(f"{one.address}/search")
+    one.open("/search")
     one.page.type("#line", "sta")
     one.page.wait_for_selector("#line-options li")
     one.page.keyboard.press("ArrowDown")
@@ -82,7 +80,7 @@ def test_a_receiver_typed_in_the_header_is_in_no_address(
     one = open_page(locale="en", viewport=DESK)
     asked: list[str] = []
     one.page.on("request", lambda request: asked.append(request.url))
-    one.sign_in()
+    one.open()
     one.page.keyboard.press("/")
     one.page.keyboard.type(RECEIVER)
     one.page.keyboard.press("Enter")
@@ -94,8 +92,7 @@ def test_a_doubt_is_decided_and_the_list_goes_on(
     open_page: Callable[..., Watched], stocked: Stock
 ) -> None:
     one = open_page(locale="en", viewport=DESK)
-    one.sign_in()
-    one.page.goto(f"{one.address}/doubt")
+    one.open("/doubt")
     key = stocked.doubted.key
     one.page.click(f"[data-dialog=arrived-{key}]")
     one.page.fill(f"#arrived-{key}-reason", "the customer has it")
@@ -109,7 +106,7 @@ def test_content_is_shown_by_request_and_not_after_a_reload(
     open_page: Callable[..., Watched], stocked: Stock
 ) -> None:
     one = open_page(locale="en", viewport=DESK)
-    one.sign_in()
+    one.open()
     path = f"{one.address}/deliveries/{stocked.parked.key}"
     one.page.goto(path)
     assert "hello" not in one.page.content()

@@ -79,7 +79,7 @@ class Operator:
 @pytest.fixture
 def operator(stocked: Stock, open_page: Callable[..., Watched]) -> Operator:
     one = open_page(locale="en", viewport=DESK)
-    one.sign_in()
+    one.open()
     one.page.wait_for_selector(f"text={LANE}")
     return Operator(one)
 

@@ -141,8 +141,7 @@ def test_a_page_is_without_findings(
     screen: dict[str, Any],
 ) -> None:
     one = open_page(locale=language, color_scheme=theme, viewport=screen)
-    one.sign_in()
-    one.page.goto(one.address + PAGES[name])
+    one.open(PAGES[name])
     one.page.wait_for_selector("main h1")
     one.page.screenshot(
         path=tmp_path / f"{name}-{language}-{theme}-{screen['width']}.png", full_page=True
@@ -157,8 +156,7 @@ def test_a_lane_is_paused_in_few_clicks_and_the_page_tells_who_does_not_obey(
     open_page: Callable[..., Watched], ledger: SqlLedger
 ) -> None:
     one = open_page(locale="en", viewport=PHONE)
-    one.sign_in()
-    one.page.goto(f"{one.address}/lanes")
+    one.open("/lanes")
     one.page.click("[data-dialog=pause-lanes]")
     one.page.check(f"#pause-lanes input[value='{SMS}']")
     one.page.select_option("#pause-lanes-for", "30m")
@@ -184,8 +182,7 @@ def test_an_account_is_paused_on_one_worker_and_an_alert_acknowledged(
     open_page: Callable[..., Watched], ledger: SqlLedger
 ) -> None:
     one = open_page(locale="zh", viewport=DESK)
-    one.sign_in()
-    one.page.goto(f"{one.address}/accounts/hook-main")
+    one.open("/accounts/hook-main")
     one.page.click("[data-dialog=pause]")
     one.page.select_option("#pause-worker", "worker-2")
     one.page.fill("#pause-reason", "its address is not allowed")
@@ -212,8 +209,7 @@ def test_a_template_is_sent_for_a_test_from_its_page(
     sent: str,
 ) -> None:
     one = open_page(locale=language, viewport=PHONE)
-    one.sign_in()
-    one.page.goto(f"{one.address}/templates/one?name=login")
+    one.open("/templates/one?name=login")
     one.page.fill("[name=var_code]", "4711")
     one.page.click("form[action='/templates/one'] button.primary")
     one.page.wait_for_selector("text=Your code is 4711")

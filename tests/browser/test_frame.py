@@ -29,8 +29,7 @@ def test_a_page_is_without_findings(
     screen: dict[str, Any],
 ) -> None:
     one = open_page(locale=language, color_scheme=theme, viewport=screen)
-    one.sign_in()
-    one.page.goto(one.address + PAGES[name])
+    one.open(PAGES[name])
     one.page.wait_for_timeout(200)
     one.page.screenshot(path=tmp_path / f"{name}-{language}-{theme}-{screen['width']}.png")
     assert one.findings() == []
@@ -41,7 +40,7 @@ def test_a_page_is_without_findings(
 
 def test_keys_lead_through_the_pages(open_page: Callable[..., Watched]) -> None:
     one = open_page(locale="en", viewport=DESK)
-    one.sign_in()
+    one.open()
     one.page.keyboard.press("g")
     one.page.keyboard.press("u")
     one.page.wait_for_url("**/audit")
@@ -53,8 +52,7 @@ def test_keys_lead_through_the_pages(open_page: Callable[..., Watched]) -> None:
 
 def test_a_new_api_key_is_shown_once(open_page: Callable[..., Watched], tmp_path: Path) -> None:
     one = open_page(locale="en", viewport=DESK)
-    one.sign_in()
-    one.page.goto(one.address + "/keys")
+    one.open("/keys")
     one.page.click("[data-dialog=add-key]")
     one.page.fill("#key-name", "shop")
     one.page.fill("#key-lanes", "sms.*")
@@ -75,7 +73,7 @@ def test_a_new_api_key_is_shown_once(open_page: Callable[..., Watched], tmp_path
 
 def test_the_overview_is_live(open_page: Callable[..., Watched]) -> None:
     one = open_page(locale="en", viewport=DESK)
-    one.sign_in()
+    one.open()
     first = one.page.get_attribute("main p.quiet time", "datetime")
     one.page.wait_for_function(
         "at => document.querySelector('main p.quiet time').dateTime !== at", arg=first
@@ -85,8 +83,7 @@ def test_the_overview_is_live(open_page: Callable[..., Watched]) -> None:
 
 def test_what_was_typed_survives_a_session_that_ended(open_page: Callable[..., Watched]) -> None:
     one = open_page(locale="en", viewport=DESK)
-    one.sign_in()
-    one.page.goto(f"{one.address}/people")
+    one.open("/people")
     one.page.click("[data-dialog=add-user]")
     one.page.fill("#new-name", "bo")
     one.page.fill("#new-password", "a password of bo")

@@ -44,7 +44,7 @@ def transactions(console_settings: Settings) -> dict[str, str]:
 def one(open_page: Callable[..., Watched], transactions: dict[str, str]) -> Callable[..., Watched]:
     def signed_in(**options: Any) -> Watched:
         page = open_page(**options)
-        page.sign_in()
+        page.open()
         return page
 
     return signed_in

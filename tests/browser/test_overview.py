@@ -110,8 +110,7 @@ def test_the_overview_is_without_findings(
     path: str,
 ) -> None:
     one = open_page(locale=language, color_scheme=theme, viewport=screen)
-    one.sign_in()
-    one.page.goto(one.address + path)
+    one.open(path)
     one.page.wait_for_selector(".chart canvas")
     one.page.screenshot(path=tmp_path / "overview.png", full_page=True)
     assert one.findings() == []
@@ -121,8 +120,7 @@ def test_the_overview_is_without_findings(
 
 def test_figures_are_renewed_and_a_table_stays_unfolded(open_page: Callable[..., Watched]) -> None:
     one = open_page(locale="en", viewport=DESK)
-    one.sign_in()
-    one.page.goto(f"{one.address}/?over=1h")
+    one.open("/?over=1h")
     one.page.wait_for_selector(".chart canvas")
     one.page.click("#table-totals summary")
     with one.page.expect_response("**/overview/figures?over=1h"):
@@ -134,7 +132,7 @@ def test_figures_are_renewed_and_a_table_stays_unfolded(open_page: Callable[...,
 
 def test_a_range_and_a_lane_are_two_clicks(open_page: Callable[..., Watched]) -> None:
     one = open_page(locale="en", viewport=DESK)
-    one.sign_in()
+    one.open()
     one.page.click("nav.tabs >> text=6h")
     one.page.wait_for_url("**/?over=6h")
     one.page.click("#figures >> text=sms.verification")
@@ -156,7 +154,7 @@ LINK = "[sse-swap] a[href='/lanes/sms.verification']"
 def counted(open_page: Callable[..., Watched]) -> Watched:
     """The overview, which counts its updates in `window.updates`."""
     one = open_page(locale="en", viewport=DESK)
-    one.sign_in()
+    one.open()
     one.page.evaluate(COUNTED)
     return one
 

@@ -44,7 +44,7 @@ def test_pages_are_without_findings(
     screen: dict[str, Any],
 ) -> None:
     one = open_page(locale=language, color_scheme=theme, viewport=screen)
-    one.sign_in()
+    one.open()
     for name, path in PAGES.items():
         one.page.goto(one.address + path)
         one.page.screenshot(
@@ -67,7 +67,7 @@ def test_a_lane_is_changed_by_form_and_rolled_back(
     open_page: Callable[..., Watched], tmp_path: Path, screen: dict[str, Any]
 ) -> None:
     one = open_page(locale="en", viewport=screen)
-    one.sign_in()
+    one.open()
     page = one.page
     for threads in ("21", "22"):
         page.goto(f"{one.address}/policy/table?name=lanes.sms.notice")
@@ -91,7 +91,7 @@ def test_templates_are_written_applied_and_previewed(
     open_page: Callable[..., Watched], tmp_path: Path
 ) -> None:
     one = open_page(locale="zh", viewport=PHONE)
-    one.sign_in()
+    one.open()
     page = one.page
     page.goto(f"{one.address}/templates/draft")
     page.fill("#text", TEMPLATES)

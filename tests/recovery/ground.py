@@ -136,7 +136,7 @@ class Ground:
         deadline = time.monotonic() + timeout_s
         while (found := self.states()) != wanted:
             assert time.monotonic() < deadline, f"{wanted}, but {dict(found)}\n{self.logs()}"
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def accepted(self) -> Counter[str]:
         """Key to the number of times that the provider accepted it, by its file on disk."""
