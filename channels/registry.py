@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from hashlib import sha256
 from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
 
@@ -265,6 +266,7 @@ def literal_secret(
     return f"{'.'.join((*path, found))}: {no_literal((*path, found))}" if found else ""
 
 
+@cache  # msgspec evaluates every annotation each time
 def secret_options(wanted: type[msgspec.Struct]) -> frozenset[str]:
     """Returns the names of the options that are secret."""
     return frozenset(f.encode_name for f in fields(wanted) if Secret in (f.type, *get_args(f.type)))

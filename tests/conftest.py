@@ -33,6 +33,7 @@ from tests.harness.ground import fresh_redis, fresh_topics
 from tests.scheduling import GroupScheduling, GroupsFile, write_groups
 from tests.services import Services, started
 
+gc.disable()  # `pytest_collection_finish` enables it: all that is imported and collected stays to the end
 _SERVICES = pytest.StashKey[Services]()
 
 # An example may take its time on a busy machine; what hangs is ended by pytest-timeout.
@@ -81,15 +82,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     write_groups(config, items)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
-    """Stops the collector of garbage: the collected tests stay to the end."""
-    gc.disable()
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Starts the stack before the first test, so that a download counts against no time limit. The
-    collector of garbage works from here on, and never looks at the collected tests."""
+    collector of garbage works from here on, and never looks at what is imported and collected."""
     gc.freeze()
     gc.enable()
     needed = any("services" in getattr(item, "fixturenames", ()) for item in session.items)

@@ -36,7 +36,8 @@ from tests.conformance.test_adapters import SAMPLES, Peer
 from tests.harness.simulators import spawn
 
 HTTP = sorted(name for name, one in SAMPLES.items() if one.scheme == "http")
-EXAMPLES = 150
+EXAMPLES = 60
+"""Of each provider, drawn anew in each run."""
 PAGES = [
     b"",
     b" ",
