@@ -16,16 +16,14 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 mkdir -p $BROWSER
-compiled=$(ls -d tests/admin/__pycache__ 2>/dev/null || :)
 .venv/bin/pytest -n 0 -o cache_dir=$BROWSER tests/browser "$@" >$BROWSER/log 2>&1 &
 browser=$!
 
-# A fresh clone's tests are compiled by one process: each of six would compile all of them (decision 279).
-[ -n "$compiled" ] || .venv/bin/pytest --collect-only -qq -n 0 --ignore tests/browser >/dev/null || :
-
-# More processes than cores, since most tests wait most of the time.
+# More processes than cores, since most tests wait most of the time. One collects all tests, and each of the
+# others is a fork of it: in a fresh clone each would compile all of them, too (decisions 279 and 298).
 others=0
-.venv/bin/pytest -n "${PROCESSES:-6}" --dist loadgroup --durations 15 --ignore tests/browser "$@" || others=$?
+.venv/bin/python -m tests.collected "${PROCESSES:-6}" --dist loadgroup --durations 15 --ignore tests/browser "$@" \
+    || others=$?
 
 pages=0
 wait $browser || pages=$?

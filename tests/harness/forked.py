@@ -163,7 +163,7 @@ def become(request: Request) -> None:
         from tests.harness.launch import end_with
 
         threading.Thread(target=end_with, args=(request.files[2],), daemon=True).start()
-    _end(_run(PROGRAMS[request.program]))
+    end_process(_run(PROGRAMS[request.program]))
 
 
 def _run(program: Callable[[], None]) -> int:
@@ -181,7 +181,7 @@ def _run(program: Callable[[], None]) -> int:
     return 0
 
 
-def _end(code: int) -> NoReturn:
+def end_process(code: int) -> NoReturn:
     """Ends as the interpreter does, without taking apart every module that it shares with its parent."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
