@@ -3,6 +3,9 @@
 This process collects all tests once. Each process of pytest-xdist is a fork of it, in which all modules are
 imported already. So what six processes would do, one does (decision 298). pytest-xdist shares out and
 reports the tests as ever: to it a fork is an interpreter.
+
+A module that fails or skips as it is imported would look empty to a fork. So after a fault of collection
+pytest-xdist has interpreters of its own, and a fork that collects another number of tests ends.
 """
 
 from __future__ import annotations
@@ -26,7 +29,23 @@ import pytest
 from tests.harness import fork_asked
 from tests.harness.forked import end_process
 
+COUNT: Final = "PYTEST_TESTS_COLLECTED"
+"""In the environment of a fork: how many tests there are."""
 _COLLECT: Final = ("--collect-only", "-qq", "-n", "0")
+
+
+class Collection:
+    """Plugin: the number of tests, and whether each module was imported as a whole."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.is_whole = True
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self.is_whole &= report.outcome == "passed"
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.count = len(session.items)
 
 
 class Asked(NamedTuple):
@@ -42,8 +61,12 @@ class Asked(NamedTuple):
 
 def main(processes: str, *arguments: str) -> int:
     """Returns pytest's exit code."""
+    found = Collection()
     with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing):
-        pytest.main([*_COLLECT, *arguments])  # its faults are told by the processes, too
+        code = pytest.main([*_COLLECT, *arguments], plugins=[found])
+    run = [sys.executable, "-m", "pytest", "--max-worker-restart", str(4 * int(processes))]
+    if code != pytest.ExitCode.OK or not found.is_whole:
+        return subprocess.call([*run, "-n", processes, *arguments])
     assert threading.active_count() == 1, threading.enumerate()
     gc.collect()
     gc.freeze()  # a fork that collects garbage writes to no page of ours
@@ -52,11 +75,10 @@ def main(processes: str, *arguments: str) -> int:
         listening.bind(f"\0{name}")
         listening.listen()
         ask = f"{sys.executable} -I {fork_asked.__file__} {name}"
-        command = [sys.executable, "-m", "pytest", "--tx", f"{processes}*popen//python={ask}"]
-        controller = subprocess.Popen([*command, *arguments])
-        signal.signal(
-            signal.SIGINT, signal.SIG_IGN
-        )  # the terminal tells the controller, too, which ends
+        command = [*run, "--tx", f"{processes}*popen//python={ask}", *arguments]
+        controller = subprocess.Popen(command, env={**os.environ, COUNT: str(found.count)})
+        # The terminal interrupts the controller, too: its end is ours.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         forked = _serve(listening, controller)
     if forked:
         _become(forked)

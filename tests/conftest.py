@@ -33,8 +33,9 @@ from tests.harness.ground import fresh_redis, fresh_topics
 from tests.scheduling import GroupScheduling, GroupsFile, write_groups
 from tests.services import Services, started
 
-gc.disable()  # `pytest_collection_finish` enables it: all that is imported and collected stays to the end
 _SERVICES = pytest.StashKey[Services]()
+_COUNT = os.environ.pop("PYTEST_TESTS_COLLECTED", "")
+"""How many tests `tests/collected.py` collected."""
 
 # An example may take its time on a busy machine; what hangs is ended by pytest-timeout.
 hypothesis.settings.register_profile(
@@ -70,6 +71,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupSchedul
     return GroupScheduling(config, log)
 
 
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    if _COUNT and len(ids) != int(_COUNT):
+        pytest.exit(f"a fork collected {len(ids)} tests, its parent {_COUNT}: nothing is run", 3)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     soak.add_option(parser)
 
@@ -80,6 +87,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "services" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.stack)
     write_groups(config, items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Stops the collector of garbage: what is imported and collected stays to the end."""
+    gc.disable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
