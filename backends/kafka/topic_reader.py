@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from backends.kafka.clients import (
     AdminClient,
@@ -25,8 +26,11 @@ from backends.settings import KafkaSettings
 
 _ASK_S: Final = 10.0
 _POLL_S: Final = 0.5
+_ELECTION_S: Final = 5.0
+"""Longest wait for a partition's leader: a new topic has none for a moment."""
 _SILENCE_S: Final = 15.0
 """Time without a message, while some are missing, after which the broker counts as away."""
+_PAUSE_S: Final = 0.2
 _BATCH: Final = 500
 _NEAR: Final = 500
 """Records between two wanted ones that are read rather than sought over."""
@@ -35,6 +39,7 @@ Place = tuple[str, int, int]
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _NOT_THERE: Final = (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART)  # noqa: SLF001 - its name
+_ELECTED: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
 def read_topic(settings: KafkaSettings, topic: str, since_ms: int = 0) -> Iterator[Message]:
@@ -190,7 +195,22 @@ def _until(reader: Consumer, topic: str, ends: dict[int, int]) -> Iterator[Messa
 
 
 def _bounds(reader: Consumer, topic: str, since_ms: int) -> dict[int, tuple[int, int]]:
-    """Returns, by partition, the first offset wanted and the end."""
+    """Returns, by partition, the first offset wanted and the end. Waits for leaders that are being
+    elected."""
+    patiently = Retrying(
+        retry=retry_if_exception(_is_election),
+        wait=wait_fixed(_PAUSE_S),
+        stop=stop_after_delay(_ELECTION_S),
+        reraise=True,
+    )
+    return patiently(_bounds_now, reader, topic, since_ms)
+
+
+def _is_election(exc: BaseException) -> bool:
+    return isinstance(exc, KafkaException) and exc.args[0].code() in _ELECTED
+
+
+def _bounds_now(reader: Consumer, topic: str, since_ms: int) -> dict[int, tuple[int, int]]:
     metadata = reader.list_topics(topic, timeout=_ASK_S).topics[topic]
     if metadata.error is not None:
         if metadata.error.code() in _NOT_THERE:

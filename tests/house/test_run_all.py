@@ -32,8 +32,9 @@ def test_both_runs_are_shown_and_an_end_of_pytest_itself_leaves_no_list(
     for folder in ("tests", ".venv/bin"):
         (tmp_path / folder).mkdir(parents=True)
     shutil.copy(REPOSITORY / "tests" / "run_all.sh", tmp_path / "tests")
-    (tmp_path / ".venv/bin/pytest").write_text(PYTEST)
-    (tmp_path / ".venv/bin/pytest").chmod(0o755)
+    for program in ("pytest", "python"):
+        (tmp_path / ".venv/bin" / program).write_text(PYTEST)
+        (tmp_path / ".venv/bin" / program).chmod(0o755)
     (tmp_path / "others").write_text(str(others))
     (tmp_path / "pages").write_text(str(pages))
     done = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -335,7 +336,8 @@ def test_a_recovery_whose_schedule_calls_nothing_is_not_ready(ground: MakeGround
         silent = opened.recovery._parts.schedule
         silent._last_at -= 16
         good, shown = opened.health.ready()
-        assert (good, shown["reason"]) == (False, "the schedule has called nothing for 16 s")
+        assert not good
+        assert re.fullmatch(r"the schedule has called nothing for \d\d s", shown["reason"])
         opened.recovery.look()
         assert opened.health.ready()[0]
         silent._last_at -= 61
