@@ -36,6 +36,7 @@ def test_sigterm_with_full_lanes_ends_within_the_slowest_call_and_a_second(
     (worker,) = one.start(1)
     one.send(notifications(200))
     one.await_in_flight(32)
+    worker.await_metric("at_provider", 8, lane=LANE)
     began = time.monotonic()
     assert worker.stop() == 0
     assert time.monotonic() - began < call_s + MARGIN_S + BUSY_S
