@@ -14,6 +14,7 @@ import gc
 import json
 import os
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -74,7 +75,7 @@ def main(processes: str, *arguments: str) -> int:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(f"\0{name}")
         listening.listen()
-        ask = f"{sys.executable} -I {fork_asked.__file__} {name}"
+        ask = shlex.join([sys.executable, "-I", fork_asked.__file__, name])
         command = [*run, "--tx", f"{processes}*popen//python={ask}", *arguments]
         controller = subprocess.Popen(command, env={**os.environ, COUNT: str(found.count)})
         # The terminal interrupts the controller, too: its end is ours.
@@ -121,9 +122,8 @@ def _become(asked: Asked) -> NoReturn:
     os.chdir(asked.folder)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["-c"]
-    sys.modules["__main__"] = ModuleType(
-        "__main__"
-    )  # what `multiprocessing` would have children import
+    # Children of `multiprocessing` import this module, not ours.
+    sys.modules["__main__"] = ModuleType("__main__")
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 (as long as the process)
     code: str = eval(sys.stdin.readline())  # as `python -c` of execnet does
     exec(code, vars(sys.modules["__main__"]))
