@@ -8,7 +8,7 @@ still_database    the same, whose clock a World moves
 sqlite_database   the URL of a fresh SQLite file
 mariadb_database  the URL of a fresh MariaDB database, whose server starts only then
 
-library_log       what Python's own `logging` gets, at every level
+library_log       a text of all that libraries log, at every level
 """
 
 import gc
@@ -34,8 +34,6 @@ from tests.scheduling import GroupScheduling, GroupsFile, write_groups
 from tests.services import Services, started
 
 _SERVICES = pytest.StashKey[Services]()
-_COUNT = os.environ.pop("PYTEST_TESTS_COLLECTED", "")
-"""How many tests `tests/collected.py` collected."""
 
 # An example may take its time on a busy machine; what hangs is ended by pytest-timeout.
 hypothesis.settings.register_profile(
@@ -69,12 +67,6 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
     return GroupScheduling(config, log)
-
-
-@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
-def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
-    if _COUNT and len(ids) != int(_COUNT):
-        pytest.exit(f"a fork collected {len(ids)} tests, its parent {_COUNT}: nothing is run", 3)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -114,7 +106,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def library_log() -> Iterator[io.StringIO]:
-    """What the libraries of this process log meanwhile."""
+    """A text that grows by all that libraries log in this process."""
     text, root = io.StringIO(), logging.getLogger()
     handler, level = logging.StreamHandler(text), root.level
     root.addHandler(handler)

@@ -22,7 +22,7 @@ browser=$!
 # More processes than cores, since most tests wait most of the time. One collects all tests, and each of the
 # others is a fork of it: in a fresh clone each would compile all of them, too (decisions 279 and 298).
 others=0
-.venv/bin/python -m tests.collected "${PROCESSES:-6}" --dist loadgroup --durations 15 --ignore tests/browser "$@" \
+.venv/bin/python -m tests.prefork "${PROCESSES:-6}" --dist loadgroup --durations 15 --ignore tests/browser "$@" \
     || others=$?
 
 pages=0

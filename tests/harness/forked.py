@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, NoReturn
 
 _REQUEST_BYTES: Final = 1 << 20
@@ -151,19 +151,24 @@ class Forks:
 def become(request: Request) -> None:
     """Gives this child its session, files, environment and arguments, and runs the program."""
     os.setsid()
-    for number, file in zip((1, 2), request.files, strict=False):
-        os.dup2(file, number)
-        os.close(file)
-    os.environ.clear()
-    os.environ.update(request.environment)
-    time.tzset()
-    os.chdir(request.folder)
+    take_over(dict(zip((1, 2), request.files, strict=False)), request.environment, request.folder)
     sys.argv = [request.program, *request.arguments]
     if request.leashed:
         from tests.harness.launch import end_with
 
         threading.Thread(target=end_with, args=(request.files[2],), daemon=True).start()
     end_process(_run(PROGRAMS[request.program]))
+
+
+def take_over(files: Mapping[int, int], environment: Mapping[str, str], folder: str) -> None:
+    """Gives this child its files by their numbers, its environment and its folder."""
+    for number, file in files.items():
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
+    os.chdir(folder)
 
 
 def _run(program: Callable[[], None]) -> int:

@@ -1,5 +1,5 @@
-"""What pytest-xdist starts in place of an interpreter: asks `tests.collected` for a fork that has this
-process's input, output, environment and folder. Ends with the fork."""
+"""pytest-xdist starts this in place of an interpreter. It asks `tests.prefork` for a fork, which gets this
+process's input, output, environment and folder, and ends with the fork."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 MOST_BYTES = 100_000
+"""Longest request."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The processes of `make test` are forks of one that collected (decision 298): no test is lost to that."""
+"""The processes of `make test` are forks of one that collected all tests (decision 298). None is lost."""
 
 from __future__ import annotations
 
@@ -11,17 +11,32 @@ import pytest
 
 from deploy.local.layout import REPOSITORY
 
-GOOD = "import os\n\ndef test_one(): assert os.getppid() == {parent}\n\ndef test_two(): pass\n"
-OURS = 'int(os.environ["COLLECTED_BY"])'
+GOOD = """
+import os
+
+def test_one():
+    assert os.environ["PYTEST_XDIST_WORKER"]
+    assert {parent}
+
+def test_two(): pass
+"""
+A_FORK = 'os.getppid() == int(os.environ["COLLECTED_BY"])'
+FEWER = """
+import os
+
+def pytest_collection_modifyitems(items):
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        del items[1:]
+"""
 
 
 def ran(folder: Path, **modules: str) -> tuple[int, str]:
-    """Exit code and output of these test modules in two processes."""
+    """Returns the exit code and the output of these modules in two processes."""
     for name, text in modules.items():
-        (folder / f"test_{name}.py").write_text(text)
+        (folder / f"{name}.py").write_text(text)
     code = (
         "import os, sys; os.environ['COLLECTED_BY'] = str(os.getpid());"
-        "from tests.collected import main; sys.exit(main(*sys.argv[1:]))"
+        "from tests.prefork import main; sys.exit(main(*sys.argv[1:]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "2", "--import-mode=importlib", "-ra", "."],
@@ -36,7 +51,7 @@ def ran(folder: Path, **modules: str) -> tuple[int, str]:
 
 
 def test_tests_run_in_forks_of_the_process_that_collected_them(tmp_path: Path) -> None:
-    code, shown = ran(tmp_path, good=GOOD.format(parent=OURS))
+    code, shown = ran(tmp_path, test_good=GOOD.format(parent=A_FORK))
     assert (code, "2 passed" in shown) == (0, True), shown
 
 
@@ -55,6 +70,12 @@ def test_tests_run_in_forks_of_the_process_that_collected_them(tmp_path: Path) -
 def test_a_module_that_is_not_imported_as_a_whole_is_told(
     tmp_path: Path, text: str, code: int, told: str
 ) -> None:
-    found, shown = ran(tmp_path, good=GOOD.format(parent="os.getppid()"), bad=text)
+    found, shown = ran(tmp_path, test_good=GOOD.format(parent=f"not {A_FORK}"), test_bad=text)
     assert found == code, shown
     assert told in shown
+
+
+def test_a_fork_with_other_tests_ends_the_run(tmp_path: Path) -> None:
+    code, shown = ran(tmp_path, conftest=FEWER, test_good=GOOD.format(parent=A_FORK))
+    assert code == 3, shown
+    assert "a fork collected 1 tests, its parent 2: nothing is run" in shown

@@ -1,11 +1,11 @@
-"""Runs pytest in several processes that import nothing: `python -m tests.collected 6 [ARGUMENT…]`.
+"""Runs pytest in several processes that import nothing: `python -m tests.prefork 6 [ARGUMENT…]`.
 
 This process collects all tests once. Each process of pytest-xdist is a fork of it, in which all modules are
 imported already. So what six processes would do, one does (decision 298). pytest-xdist shares out and
 reports the tests as ever: to it a fork is an interpreter.
 
 A module that fails or skips as it is imported would look empty to a fork. So after a fault of collection
-pytest-xdist has interpreters of its own, and a fork that collects another number of tests ends.
+pytest-xdist has interpreters of its own, and a fork that collects another number of tests ends the run.
 """
 
 from __future__ import annotations
@@ -23,37 +23,45 @@ import threading
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
-from typing import Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import pytest
 
-from tests.harness import fork_asked
-from tests.harness.forked import end_process
+from tests.harness import fork_client
+from tests.harness.forked import end_process, take_over
 
-COUNT: Final = "PYTEST_TESTS_COLLECTED"
-"""In the environment of a fork: how many tests there are."""
+_COUNT: Final = "PYTEST_TESTS_COLLECTED"
+"""In the environment of pytest-xdist: how many tests there are."""
 _COLLECT: Final = ("--collect-only", "-qq", "-n", "0")
 
 
-class Collection:
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist, in whose process this module is a plugin
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """Ends the run after a fork that has other tests."""
+    count = int(os.environ[_COUNT])
+    if len(ids) != count:
+        pytest.exit(f"a fork collected {len(ids)} tests, its parent {count}: nothing is run", 3)
+
+
+class CollectedTests:
     """Plugin: the number of tests, and whether each module was imported as a whole."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.is_whole = True
+        self.are_whole = True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        self.is_whole &= report.outcome == "passed"
+        self.are_whole &= report.outcome == "passed"
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.count = len(session.items)
 
 
-class Asked(NamedTuple):
-    """Whoever asked for a fork, and what it has."""
+class ForkRequest(NamedTuple):
+    """A request for a fork, and what it gets."""
 
     connection: socket.socket
-    """Stays open as long as the fork lives."""
+    """Open as long as the fork lives."""
     environment: dict[str, str]
     folder: str
     files: list[int]
@@ -62,11 +70,11 @@ class Asked(NamedTuple):
 
 def main(processes: str, *arguments: str) -> int:
     """Returns pytest's exit code."""
-    found = Collection()
+    tests = CollectedTests()
     with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing):
-        code = pytest.main([*_COLLECT, *arguments], plugins=[found])
+        code = pytest.main([*_COLLECT, *arguments], plugins=[tests])
     run = [sys.executable, "-m", "pytest", "--max-worker-restart", str(4 * int(processes))]
-    if code != pytest.ExitCode.OK or not found.is_whole:
+    if code != pytest.ExitCode.OK or not tests.are_whole:
         return subprocess.call([*run, "-n", processes, *arguments])
     assert threading.active_count() == 1, threading.enumerate()
     gc.collect()
@@ -75,20 +83,21 @@ def main(processes: str, *arguments: str) -> int:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(f"\0{name}")
         listening.listen()
-        ask = shlex.join([sys.executable, "-I", fork_asked.__file__, name])
-        command = [*run, "--tx", f"{processes}*popen//python={ask}", *arguments]
-        controller = subprocess.Popen(command, env={**os.environ, COUNT: str(found.count)})
-        # The terminal interrupts the controller, too: its end is ours.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        forked = _serve(listening, controller)
-    if forked:
-        _become(forked)
-    return controller.wait()
+        client = shlex.join([sys.executable, "-I", fork_client.__file__, name])
+        forks = ["--dist", "load", "--tx", f"{processes}*popen//python={client}"]
+        command = [*run, "-p", __spec__.name, *forks, *arguments]
+        environment = {**os.environ, _COUNT: str(tests.count)}
+        xdist = subprocess.Popen(command, env=environment)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal interrupts pytest-xdist, too
+        request = _serve(listening, xdist)
+    if request:
+        _become(request)
+    return xdist.wait()
 
 
-def _serve(listening: socket.socket, controller: subprocess.Popen[bytes]) -> Asked | None:
-    """Returns None once the controller has ended, and in each fork what it was asked for."""
-    ended = os.pidfd_open(controller.pid)
+def _serve(listening: socket.socket, xdist: subprocess.Popen[bytes]) -> ForkRequest | None:
+    """Returns None once pytest-xdist has ended, and in each fork its request."""
+    ended = os.pidfd_open(xdist.pid)
     polled = select.poll()
     polled.register(ended, select.POLLIN)
     polled.register(listening, select.POLLIN)
@@ -96,30 +105,25 @@ def _serve(listening: socket.socket, controller: subprocess.Popen[bytes]) -> Ask
         ready = [number for number, _ in polled.poll()]
         if ended in ready:
             return None
-        asked = _asked(listening)
+        request = _taken(listening)
         if os.fork() == 0:
             os.close(ended)
-            return asked
-        asked.connection.close()
-        for number in asked.files:
+            return request
+        request.connection.close()
+        for number in request.files:
             os.close(number)
 
 
-def _asked(listening: socket.socket) -> Asked:
+def _taken(listening: socket.socket) -> ForkRequest:
     connection, _ = listening.accept()
-    told, files, _, _ = socket.recv_fds(connection, fork_asked.MOST_BYTES, 3)
+    told, files, _, _ = socket.recv_fds(connection, fork_client.MOST_BYTES, 3)
     environment, folder = json.loads(told)
-    return Asked(connection, environment, folder, files)
+    return ForkRequest(connection, environment, folder, files)
 
 
-def _become(asked: Asked) -> NoReturn:
+def _become(request: ForkRequest) -> NoReturn:
     """Becomes the interpreter that pytest-xdist asked for."""
-    for number, file in enumerate(asked.files):
-        os.dup2(file, number)
-        os.close(file)
-    os.environ.clear()
-    os.environ.update(asked.environment)
-    os.chdir(asked.folder)
+    take_over(dict(enumerate(request.files)), request.environment, request.folder)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["-c"]
     # Children of `multiprocessing` import this module, not ours.
