@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -29,7 +30,7 @@ _RUN_AXE = (
     ".then(found => found.violations)"
 )
 _SESSIONS: dict[str, list[Any]] = {}
-"""Address of a console → the cookie of its first session."""
+"""Address of a console → the cookie of its newest session."""
 
 
 @pytest.fixture(scope="session")
@@ -127,15 +128,14 @@ class Watched:
         self.page.wait_for_selector("header.top")
 
     def open(self, path: str = "/") -> None:
-        """Opens a page as `lin`, who signs in once for each console: later pages have the same session."""
-        session = _SESSIONS.get(self.address)
-        if session is None:
+        """Opens a page as `lin`, who signs in where the console does not know the session of before."""
+        self.page.context.add_cookies(_SESSIONS.get(self.address, []))
+        self.page.goto(self.address + path)
+        if urlsplit(self.page.url).path == "/login":
             self.sign_in()
             cookies = self.page.context.cookies()
             _SESSIONS[self.address] = [one for one in cookies if one["name"] == SESSION]
-        else:
-            self.page.context.add_cookies(session)
-        self.page.goto(self.address + path)
+            self.page.goto(self.address + path)
         self.page.wait_for_selector("header.top")
 
     def findings(self) -> list[str]:
