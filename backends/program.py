@@ -6,7 +6,7 @@ from functools import cache
 from importlib import metadata
 
 
-@cache  # the package's metadata is read and parsed as a mail's head, a millisecond each time
+@cache  # the package's metadata is a file that is parsed each time
 def program_version() -> str:
     """Returns the installed package's version; empty if it is not installed."""
     try:

@@ -38,10 +38,11 @@ def ran(folder: Path, **modules: str) -> tuple[int, str]:
         "import os, sys; os.environ['COLLECTED_BY'] = str(os.getpid());"
         "from tests.prefork import main; sys.exit(main(*sys.argv[1:]))"
     )
+    plain = {name: one for name, one in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [sys.executable, "-c", code, "2", "--import-mode=importlib", "-ra", "."],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        env={**plain, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
         check=False,

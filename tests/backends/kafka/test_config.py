@@ -103,9 +103,11 @@ def test_a_property_that_librdkafka_refuses_is_named(key: str, value: str, said:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_librdkafka_takes_the_whole_configuration(protocol: kafka.GroupProtocol) -> None:
-    kafka.consumer(settings(), protocol=protocol).close()
-    kafka.producer(settings())
-    kafka.admin(settings())
+    made = kafka.consumer(settings(), protocol=protocol)
+    assert made.assignment() == []
+    made.close()
+    assert kafka.producer(settings()).flush(0) == 0
+    assert kafka.admin(settings()).poll(0) == 0
 
 
 class Refusal:

@@ -151,7 +151,9 @@ def test_a_call_under_way_at_close_ends_and_closes_its_connection(transport: Tra
 
 
 def test_close_before_the_first_call_is_safe() -> None:
-    Transport().close()
+    transport = Transport()
+    transport.close()
+    assert transport.idle == 0
 
 
 @pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
