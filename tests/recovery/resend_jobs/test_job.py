@@ -1,7 +1,10 @@
 """A resend job from its selection to its end, on every database."""
 
+from typing import Any
+
 import msgspec
 import pytest
+from sqlalchemy import event
 
 from idempotency.recalls import Kind
 from idempotency.recovery.selection import Pick
@@ -90,6 +93,35 @@ def test_it_is_frozen_page_by_page_and_goes_on_after_a_crash(
     assert job.eligible == 8
     whole = field.items.check(job, job.place).place.digest
     assert whole == job.digest
+
+
+def test_a_page_asks_the_disk_for_many_rows_at_once(field: JobField) -> None:
+    if not field.world.is_postgres:
+        pytest.skip("SQLite reads row by row")
+    field.parked(8)
+    plans: list[str] = []
+    settings: set[tuple[str, ...]] = set()
+
+    def look(_connection: Any, cursor: Any, statement: str, parameters: Any, *_more: Any) -> None:
+        asked = cursor.connection.execute
+        of_now = asked("SELECT current_setting('enable_indexscan'), current_setting('enable_bitmapscan')")
+        if statement.lstrip().startswith("WITH added"):
+            plans.extend(row[0] for row in asked(f"EXPLAIN {statement}", parameters))
+            settings.add(("items", *of_now.fetchone()))
+        elif "set_config" not in statement:
+            settings.add(("others", *of_now.fetchone()))
+
+    engine = field.ledger.database.engine
+    event.listen(engine, "before_cursor_execute", look)
+    try:
+        job = field.frozen()
+    finally:
+        event.remove(engine, "before_cursor_execute", look)
+    assert job.items == 8
+    assert settings == {("items", "off", "on"), ("others", "on", "off")}
+    own = [line for line in plans if "Scan" in line and " on deliveries_" in line]
+    assert own, plans
+    assert all("Bitmap" in line for line in own), own
 
 
 def test_a_job_sends_each_eligible_delivery_once(field: JobField) -> None:
