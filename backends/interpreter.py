@@ -13,9 +13,14 @@ GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Seldom: the hot paths make few cycles, and each collection holds every thread up."""
 
 
+def collect_seldom() -> None:
+    """Sets when Python looks for garbage; called before the imports, which make none."""
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
 def tune_interpreter() -> None:
     """Tunes the interpreter for many waiting threads; called once, after all imports."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    collect_seldom()

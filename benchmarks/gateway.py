@@ -59,7 +59,7 @@ health_address = "127.0.0.1:0"
 access_log = false
 """
 _MAIN: Final = {
-    "produces": "from hongyan.cli import main; main()",
+    "produces": "from hongyan.program import main; main()",
     "answers_only": "from benchmarks.gateway_twin import main; main()",
 }
 

@@ -27,7 +27,7 @@ class Program:
         """Waits until it serves its metrics; raises RuntimeError with the end of its log."""
         self._log = log
         with log.open("wb") as file:
-            command = [sys.executable, "-c", "from hongyan.cli import main; main()", *arguments]
+            command = [sys.executable, "-c", "from hongyan.program import main; main()", *arguments]
             self.process = subprocess.Popen(
                 command, env={**environment, **_LOGGED}, stderr=file, stdout=file
             )

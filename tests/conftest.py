@@ -34,6 +34,8 @@ from tests.scheduling import GroupScheduling, GroupsFile, write_groups
 from tests.services import Services, started
 
 _SERVICES = pytest.StashKey[Services]()
+_GC_THRESHOLDS = (10_000, 10, 10)
+"""Of Python: (700, 10, 10)."""
 
 # An example may take its time on a busy machine; what hangs is ended by pytest-timeout.
 hypothesis.settings.register_profile(
@@ -89,8 +91,9 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Starts the stack before the first test, so that a download counts against no time limit. The
-    collector of garbage works from here on, and never looks at what is imported and collected."""
+    collector of garbage works from here on, seldom, and never looks at what is imported and collected."""
     gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
     gc.enable()
     needed = any("services" in getattr(item, "fixturenames", ()) for item in session.items)
     if needed and not session.config.option.collectonly:

@@ -2,7 +2,7 @@
 
 import sys
 
-from hongyan.cli import main
+from hongyan.program import main
 
 if __name__ == "__main__":
     sys.argv = ["hongyan", "spark", *sys.argv[1:]]

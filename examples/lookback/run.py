@@ -73,7 +73,7 @@ def main() -> int:
         (folder / "hongyan.toml").write_text(TOML.format(bootstrap=kafka.bootstrap, port=port))
         hongyan = [
             "-c",
-            "from hongyan.cli import main; main()",
+            "from hongyan.program import main; main()",
             "--config",
             str(folder / "hongyan.toml"),
         ]

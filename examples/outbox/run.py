@@ -71,7 +71,7 @@ def start(command: list[str], folder: str = ".", **more: str) -> subprocess.Pope
 
 def start_relay(url: str, bootstrap: str, folder: str) -> subprocess.Popen[bytes]:
     return start(
-        [sys.executable, "-c", "from hongyan.cli import main; main()", "relay"],
+        [sys.executable, "-c", "from hongyan.program import main; main()", "relay"],
         folder,
         HONGYAN_KAFKA__BOOTSTRAP=bootstrap,
         HONGYAN_RELAY__OUTBOX_URL=url,

@@ -38,7 +38,7 @@ class ProcessTree:
     def start(self, name: str, *arguments: str, **settings: str) -> None:
         """Starts one process; its output goes to NAME.log. `settings` are variables without their
         prefix, such as WORKER__ID."""
-        command = [sys.executable, "-c", "from hongyan.cli import main; main()", *arguments]
+        command = [sys.executable, "-c", "from hongyan.program import main; main()", *arguments]
         variables = {PREFIX + key: value for key, value in settings.items()}
         self._health.pop(name, None)
         with self.log(name).open("wb") as log:

@@ -34,7 +34,7 @@ LAUNCH: Final = "tests.harness.launch"
 SIMULATOR: Final = "simulator"
 HONGYAN: Final = "hongyan"
 _FORKED: Final = (LAUNCH, SIMULATOR, HONGYAN)
-_HONGYAN: Final = ("-c", "from hongyan.cli import main; main()")
+_HONGYAN: Final = ("-c", "from hongyan.program import main; main()")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ MODULES: Final = {
     "hongyan": (
         "tests.harness.launch",
         "hongyan.cli",
+        "hongyan.program",
         "hongyan.serving",
         "hongyan.configuration",
         "hongyan.flags",
@@ -55,7 +56,7 @@ def _launch() -> None:
 
 
 def _hongyan() -> None:
-    from hongyan.cli import main
+    from hongyan.program import main
 
     main()
 
@@ -204,7 +205,9 @@ def _prepare(kind: str) -> None:
 def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
+    gc.disable()
     _prepare(sys.argv[2])
+    gc.enable()
     assert threading.active_count() == 1, threading.enumerate()
     gc.collect()
     gc.freeze()  # a child that collects writes to no page of ours

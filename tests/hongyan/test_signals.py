@@ -31,7 +31,7 @@ provider = "aliyun_sms"
 access_key_id = "id"
 access_key_secret_file = "key"
 """
-PROGRAM = [sys.executable, "-c", "from hongyan.cli import main; main()"]
+PROGRAM = [sys.executable, "-c", "from hongyan.program import main; main()"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -50,7 +50,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Call:
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("HONGYAN_", "PYTHON"))}
 
     def run(*arguments: str) -> Said:
-        program = "from hongyan.cli import main; main()"
+        program = "from hongyan.program import main; main()"
         done = subprocess.run(
             [str(home / "bin" / "python"), "-c", program, *arguments],
             cwd=folder,

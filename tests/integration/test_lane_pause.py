@@ -30,7 +30,7 @@ SETTLES_MS = 500
 def hongyan(fleet: Fleet, *arguments: str) -> Any:
     """Returns the JSON that the command prints; the command must succeed."""
     done = subprocess.run(
-        [sys.executable, "-c", "from hongyan.cli import main; main()", *arguments, "--json"],
+        [sys.executable, "-c", "from hongyan.program import main; main()", *arguments, "--json"],
         cwd=REPOSITORY,
         env={**os.environ, "HONGYAN_CONFIG": str(fleet.config)},
         capture_output=True,

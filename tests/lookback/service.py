@@ -58,7 +58,7 @@ check_s = 0.2
 longest_transaction_s = 0.5
 deadline_s = 3600
 """
-RUN = "from hongyan.cli import main; main()"
+RUN = "from hongyan.program import main; main()"
 DIES = (
     "import os, signal, lookback.store as s; "
     "s.LookbackStore.mark_forwarded = lambda *_: os.kill(os.getpid(), signal.SIGKILL); " + RUN

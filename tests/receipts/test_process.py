@@ -44,7 +44,7 @@ def running(folder: Path, url: str, *arguments: str) -> Iterator[tuple[subproces
     config = folder / "hongyan.toml"
     config.write_text(CONFIG.format(url=url))
     write_secrets(folder)
-    command = [sys.executable, "-c", "from hongyan.cli import main; main()"]
+    command = [sys.executable, "-c", "from hongyan.program import main; main()"]
     process = subprocess.Popen(
         [*command, "-c", str(config), "receipts", "--listen", "127.0.0.1:0", *arguments],
         stderr=subprocess.PIPE,
@@ -126,7 +126,7 @@ def test_an_address_that_is_none_is_named(
     config = tmp_path / "hongyan.toml"
     config.write_text(CONFIG.format(url=world.url))
     write_secrets(tmp_path)
-    program = [sys.executable, "-c", "from hongyan.cli import main; main()", "-c", str(config)]
+    program = [sys.executable, "-c", "from hongyan.program import main; main()", "-c", str(config)]
     done = subprocess.run(
         [*program, "receipts", "--listen", listen], capture_output=True, text=True, timeout=30
     )

@@ -42,7 +42,7 @@ kafka = false
 listen = "127.0.0.1:0"
 health_address = "127.0.0.1:0"
 """
-MAIN = "from hongyan.cli import main; main()"
+MAIN = "from hongyan.program import main; main()"
 DYING = """
 import os, signal
 from producer.gateway.submission import Submission

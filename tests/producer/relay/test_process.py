@@ -134,7 +134,7 @@ def command(ground: RelayGround, *words: str) -> tuple[int, Any]:
         "HONGYAN_RELAY__OUTBOX_URL": ground.place.engine.url.render_as_string(hide_password=False),
     }
     done = subprocess.run(
-        [sys.executable, "-c", "from hongyan.cli import main; main()", "outbox", *words],
+        [sys.executable, "-c", "from hongyan.program import main; main()", "outbox", *words],
         env=environment,
         cwd=ground.folder,
         capture_output=True,
@@ -175,7 +175,7 @@ def test_a_person_sees_releases_and_recalls_parked_rows(ground: RelayGround) -> 
 def test_a_database_without_the_tables_is_one_clear_sentence(database: str, tmp_path: Path) -> None:
     environment = {**os.environ, "HONGYAN_RELAY__OUTBOX_URL": database}
     done = subprocess.run(
-        [sys.executable, "-c", "from hongyan.cli import main; main()", "relay"],
+        [sys.executable, "-c", "from hongyan.program import main; main()", "relay"],
         env=environment,
         cwd=tmp_path,
         capture_output=True,

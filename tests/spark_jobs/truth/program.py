@@ -13,7 +13,7 @@ from typing import Self
 
 from deploy.local.layout import REPOSITORY
 
-_MAIN = "from hongyan.cli import main; main()"
+_MAIN = "from hongyan.program import main; main()"
 _STOP_S = 120.0
 _COMMAND_S = 900.0
 _TAIL = 4_000
