@@ -101,8 +101,8 @@ _MORE: Final = {
     "reason": "AND (d.reason = :reason OR substr(d.reason, 1, length(:reason) + 1) = :reason || ':')",
     "template": "AND d.template = :template",
 }
-# A page's rows lie on nearly as many pages of the table. A scan in the order of an index reads one after the
-# other; a bitmap asks the disk for many at once (decision 300). 0 is a server that cannot, or shall not.
+# A page's rows lie on nearly as many pages of the table. A scan in the order of an index reads one after
+# another; a bitmap asks the disk for many at once (decision 300). 0 is a server that cannot, or shall not.
 _READ_AHEAD: Final = text("""
 SELECT set_config('enable_bitmapscan', 'on', true), set_config('enable_indexscan', 'off', true),
        CASE WHEN CAST(current_setting('effective_io_concurrency') AS integer) BETWEEN 1 AND 31
