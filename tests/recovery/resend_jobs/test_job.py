@@ -104,7 +104,9 @@ def test_a_page_asks_the_disk_for_many_rows_at_once(field: JobField) -> None:
 
     def look(_connection: Any, cursor: Any, statement: str, parameters: Any, *_more: Any) -> None:
         asked = cursor.connection.execute
-        of_now = asked("SELECT current_setting('enable_indexscan'), current_setting('enable_bitmapscan')")
+        of_now = asked(
+            "SELECT current_setting('enable_indexscan'), current_setting('enable_bitmapscan')"
+        )
         if statement.lstrip().startswith("WITH added"):
             plans.extend(row[0] for row in asked(f"EXPLAIN {statement}", parameters))
             settings.add(("items", *of_now.fetchone()))
