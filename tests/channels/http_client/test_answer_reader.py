@@ -154,13 +154,15 @@ def test_an_answer_that_cannot_be_read_harms_no_other_call(
     transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, other = Told(), Told()
-    go = threading.Event()
+    holds, go = threading.Event(), threading.Event()
 
     def held(wire: Wire, connection: socket.socket) -> bool:
+        holds.set()
         return go.wait(WAIT_S) and w.ok(wire, connection)
 
     with Wire(held, w.ok) as provider:
         begin(transport, other, provider.url)
+        assert holds.wait(WAIT_S), "so that the first act is not the second call's"
         others_until, advance = monotonic() + WAIT_S, Exchange.advance
 
         def broken_for_one(exchange: Exchange) -> object:
