@@ -2,10 +2,13 @@
 
 import re
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from backends.interpreter import GC_THRESHOLDS
 from tests.hongyan.conftest import Run
 
 COMMANDS = [
@@ -35,6 +38,19 @@ def test_help_is_quick_and_names_every_command(program: Run) -> None:
     assert said.code == 0
     for command in COMMANDS:
         assert command.split()[0] in said.out
+
+
+def test_the_installed_program_looks_for_garbage_seldom_before_it_imports() -> None:
+    script = Path(sys.executable).with_name("hongyan").read_text(encoding="utf-8")
+    assert "from hongyan.program import main" in script
+    look = (
+        "import gc, sys; before = gc.get_threshold(); from hongyan.program import main;"
+        "assert 'typer' not in sys.modules and gc.get_threshold() == before;"
+        "import atexit; atexit.register(lambda: print(before, gc.get_threshold()));"
+        "sys.argv = ['hongyan', '--version']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == f"(700, 10, 10) {GC_THRESHOLDS}"
 
 
 def _processor_s() -> float:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 
 from idempotency.recalls import Kind
 from idempotency.recovery.selection import Pick
@@ -95,7 +95,10 @@ def test_it_is_frozen_page_by_page_and_goes_on_after_a_crash(
     assert whole == job.digest
 
 
-def test_a_page_asks_the_disk_for_many_rows_at_once(field: JobField) -> None:
+@pytest.mark.parametrize(("of_server", "in_force"), [("0", "0"), ("1", "32"), ("64", "64")])
+def test_a_page_asks_the_disk_for_many_rows_at_once(
+    field: JobField, of_server: str, in_force: str
+) -> None:
     if not field.world.is_postgres:
         pytest.skip("SQLite reads row by row")
     field.parked(8)
@@ -104,23 +107,27 @@ def test_a_page_asks_the_disk_for_many_rows_at_once(field: JobField) -> None:
 
     def look(_connection: Any, cursor: Any, statement: str, parameters: Any, *_more: Any) -> None:
         asked = cursor.connection.execute
-        of_now = asked(
-            "SELECT current_setting('enable_indexscan'), current_setting('enable_bitmapscan')"
-        )
+        names = ["enable_indexscan", "enable_bitmapscan", "effective_io_concurrency"]
+        index, bitmap, at_once = (asked(f"SHOW {name}").fetchone()[0] for name in names)
         if statement.lstrip().startswith("WITH added"):
             plans.extend(row[0] for row in asked(f"EXPLAIN {statement}", parameters))
-            settings.add(("items", *of_now.fetchone()))
+            settings.add(("items", index, bitmap, at_once))
         elif "set_config" not in statement:
-            settings.add(("others", *of_now.fetchone()))
+            settings.add(("others", index, bitmap))
+
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(f"SET LOCAL effective_io_concurrency = {of_server}")
 
     engine = field.ledger.database.engine
     event.listen(engine, "before_cursor_execute", look)
+    event.listen(engine, "begin", begin)
     try:
         job = field.frozen()
     finally:
+        event.remove(engine, "begin", begin)
         event.remove(engine, "before_cursor_execute", look)
     assert job.items == 8
-    assert settings == {("items", "off", "on"), ("others", "on", "off")}
+    assert settings == {("items", "off", "on", in_force), ("others", "on", "off")}
     own = [line for line in plans if "Scan" in line and " on deliveries_" in line]
     assert own, plans
     assert all("Bitmap" in line for line in own), own
