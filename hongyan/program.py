@@ -6,8 +6,8 @@ from backends.interpreter import collect_seldom
 
 
 def main() -> None:
-    """Runs the command line. What it imports is there to the end, so that garbage is looked for seldom: a
-    worker's modules are imported in two thirds of the time (docs/decisions/299)."""
+    """Runs the command line. Its modules stay to the end, so Python looks for garbage seldom while it
+    imports them (docs/decisions/299)."""
     collect_seldom()
     from hongyan import cli
 

@@ -52,7 +52,7 @@ class Simulator:
         self.pid = started.pid
         import httpx  # here, so that the child, which makes no request, starts without it
 
-        # It speaks HTTP: to parse all public authorities for it takes longer than a test.
+        # It speaks HTTP. By default httpx would parse all public authorities, for each client.
         trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client = httpx.Client(
             base_url=self.admin, timeout=_ADMIN_S, trust_env=False, verify=trusted

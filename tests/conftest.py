@@ -35,7 +35,7 @@ from tests.services import Services, started
 
 _SERVICES = pytest.StashKey[Services]()
 _GC_THRESHOLDS = (10_000, 10, 10)
-"""Of Python: (700, 10, 10)."""
+"""Python's own are (700, 10, 10)."""
 
 # An example may take its time on a busy machine; what hangs is ended by pytest-timeout.
 hypothesis.settings.register_profile(
