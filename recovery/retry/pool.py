@@ -282,8 +282,8 @@ class RetryPool(CallPool[RetryWork]):
         if self.paused:
             return NotStarted(Event.GIVEN_BACK, LANE_PAUSED)
         if now >= taken.delivery.expires_at:
-            if resend.doubted:
-                return NotStarted(Event.BUDGET_SPENT, TTL_IN_DOUBT)
+            if resend.doubted:  # parked here, the row would lose its doubt
+                return NotStarted(Event.UNKNOWN, TTL_IN_DOUBT)
             return NotStarted(Event.TTL, "ttl_in_retry")
         if resend.not_after and now >= resend.not_after:
             return NotStarted(Event.UNKNOWN, WINDOW_OVER)

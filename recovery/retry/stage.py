@@ -177,12 +177,12 @@ class RetryStage:
         delivery, same = taken.delivery, taken.reason == REPLAY
         delivery.policy_version = routes.version
         bound = routes.bound_to(delivery, same=same)
+        # Where an earlier call may have sent it: parked here, the row would lose its doubt.
+        unfit = Event.PARK if taken.doubted_since is None else Event.UNKNOWN
         if bound is not None and routes.of(bound) is None:
-            return Settlement(delivery, Event.UNKNOWN if same else Event.PARK, NO_ACCOUNT)
+            return Settlement(delivery, unfit, NO_ACCOUNT)
         if fault := self._render(delivery):
-            # An earlier call may have sent it: parked here, the row would lose its doubt.
-            doubted = taken.doubted_since is not None
-            return Settlement(delivery, Event.UNKNOWN if doubted else Event.PARK, fault)
+            return Settlement(delivery, unfit, fault)
         route = routes.choose(delivery, bound)
         if route is None:
             return routes.wait_ms(delivery, bound)

@@ -108,9 +108,12 @@ FAULTS: tuple[Mutation, ...] = (
     Mutation(
         "a template that fails takes no doubt away",
         "recovery.retry.stage:RetryStage._resend",
-        "            doubted = taken.doubted_since is not None\n",
-        "            doubted = False\n",
-        (_RESENDING + f"test_a_template_that_fails_takes_no_doubt_away{_LITE}",),
+        "        unfit = Event.PARK if taken.doubted_since is None else Event.UNKNOWN\n",
+        "        unfit = Event.PARK\n",
+        (
+            _RESENDING + f"test_a_template_that_fails_takes_no_doubt_away{_LITE}",
+            _RESENDING + f"test_an_account_that_is_gone_takes_no_doubt_away{_LITE}",
+        ),
     ),
     Mutation(
         "recovery parks what an adapter refuses for a fault that can be mended",

@@ -18,6 +18,7 @@ from channels.channel import Account, Call
 from channels.engine import Engine
 from channels.providers.null import NullChannel
 from idempotency.ledger import LedgerUnavailable
+from idempotency.recovery.contract import RecordedCall, Transition
 from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
@@ -394,6 +395,47 @@ def test_a_template_that_fails_takes_no_doubt_away(line: Line, item: Delivery) -
     line.resending._render = lambda _: "template_unknown: there is no template 't'"
     line.resend()
     assert line.row(item)[:2] == ("UNKNOWN", "template_unknown: there is no template 't'")
+    assert_doubted(line, item)
+
+
+def test_an_account_that_is_gone_takes_no_doubt_away(line: Line) -> None:
+    (one,) = claimed(line.ledger, delivery(account="a"))
+    settle(line.ledger, one, Event.NOT_SENT, reason="http_429")
+    line.resend(Unknown("timeout"))
+    line.world.advance(10)
+    (pick,) = line.ledger.picks().named(one.key)
+    move = (Event.RESEND_UNPROVEN, "unproven")
+    assert line.rows.move([Transition(one.key, pick.day, pick.version, pick.state, *move)]) == [
+        True
+    ]
+    del line.lane.routes["a"]
+    line.resend()
+    assert line.row(one)[:2] == ("UNKNOWN", "no_account")
+    assert_doubted(line, one)
+
+
+def test_a_time_that_ends_before_the_call_takes_no_doubt_away(line: Line, item: Delivery) -> None:
+    """It was taken in time; then something took long: the database, or the queue of the lane."""
+    line.resolving.run_once(LANE)
+    line.world.advance(2_000)
+    keep = line.rows.keep
+
+    def late(calls: Sequence[RecordedCall]) -> list[bool]:
+        kept = keep(calls)
+        line.world.advance(60_000)
+        return kept
+
+    line.rows.keep = late  # type: ignore[method-assign]
+    line.resend()
+    assert line.row(item)[:2] == ("UNKNOWN", "ttl_in_doubt")
+    assert len(line.provider.calls) == 1
+    assert_doubted(line, item)
+    line.resolving.run_once(LANE)
+    assert line.row(item)[:2] == ("PARKED", "ttl_in_doubt")
+    assert_doubted(line, item)
+
+
+def assert_doubted(line: Line, item: Delivery) -> None:
     (pick,) = line.ledger.picks().named(item.key)
     assert pick.doubted
 
