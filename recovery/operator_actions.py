@@ -249,8 +249,8 @@ def _new_end(pick: Pick, goes_at: int, policy: LanePolicy) -> int | None:
 
 def _remarks(verb: Verb, pick: Pick, end: int | None, held: str) -> str:
     parts = [held] if held else []
-    if pick.doubted and (verb is Verb.ACCEPT_RISK or pick.state is State.PARKED):
-        parts += [DOUBLE] if verb is not Verb.NOT_ARRIVED else []
+    if pick.doubted and verb in (Verb.AGAIN, Verb.ACCEPT_RISK):
+        parts.append(DOUBLE)
     if end is not None:
         parts.append("its time was over: it lives once more for its lane's TTL")
     return "; ".join(parts)

@@ -21,6 +21,7 @@ from idempotency.recovery.contract import OPERATOR
 from idempotency.recovery.selection import Pick
 from message.reasons import DISCARDED, resend_of_dropped
 from message.states import Event, State, sources
+from recovery.unknown.decisions import REPLAY
 from tracing.masks import masked_text
 
 AUTHOR_AT_MOST: Final = 64
@@ -93,6 +94,11 @@ def refusal(verb: Verb, pick: Pick) -> str:
 def _not_again(pick: Pick) -> str:
     if pick.state is State.RETRY and pick.reason == BEHIND:
         return "it waits behind an earlier one of its key, and goes when that one has ended"
+    if pick.state is State.RETRY and pick.reason == REPLAY:
+        return (
+            "it is in doubt, and recovery repeats the same call soon: its provider drops the repeat if the"
+            " first one arrived"
+        )
     if pick.state in sources(Event.OPERATOR_RETRY):
         return ""
     if pick.state is State.UNKNOWN:

@@ -22,7 +22,7 @@ from policy.schema import LanePolicy, Policy
 from recovery.operator_actions import Operator
 from recovery.operator_results import Copy, OperatorResult, OperatorVerdict, copy_id
 from recovery.operator_rules import OperatorNote, Verb
-from recovery.unknown.decisions import AskLater, Evidence, conclude
+from recovery.unknown.decisions import REPLAY, UNPROVEN, AskLater, Evidence, conclude
 from tests.idempotency.making import (
     World,
     claimed,
@@ -327,6 +327,29 @@ def test_what_waits_behind_another_of_its_key_is_left_there(desk: Desk) -> None:
     assert desk.row_of(behind) == ("RETRY", "behind")
     (told,) = desk.do(Verb.AGAIN, behind)
     assert (told.verdict, desk.row_of(behind)) == (OperatorVerdict.REFUSED, ("RETRY", "behind"))
+
+
+@pytest.mark.parametrize(
+    ("event", "reason", "sent_again"),
+    [(Event.REPLAY, REPLAY, False), (Event.RESEND_UNPROVEN, UNPROVEN, True)],
+    ids=[REPLAY, UNPROVEN],
+)
+def test_a_retry_in_doubt_is_no_plain_retry(
+    desk: Desk, event: Event, reason: str, sent_again: bool
+) -> None:
+    """The same call is left to recovery: another one would be no repeat that the provider drops."""
+    item = desk.row(Event.UNKNOWN)
+    pick = desk.pick(item)
+    move = Transition(item.key, pick.day, pick.version, State.UNKNOWN, event, reason)
+    assert desk.rows.move([move]) == [True]
+    (told,) = desk.do(Verb.AGAIN, item)
+    if sent_again:
+        assert told.verdict is OperatorVerdict.RETRIED
+        assert "second copy" in told.detail
+    else:
+        assert told.verdict is OperatorVerdict.REFUSED
+        assert "repeats the same call" in told.detail
+        assert desk.row_of(item) == ("RETRY", reason)
 
 
 class TestQuietHours:
