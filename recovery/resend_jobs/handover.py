@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from idempotency.recovery.contract import AlsoWritten, RecoveryStore, Transition
 from idempotency.recovery.selection import Pick, Picks
 from idempotency.resend_jobs.contract import (
+    EXPIRED,
     GONE,
     MOVED,
     RECALLED,
@@ -27,6 +28,7 @@ from idempotency.resend_jobs.contract import (
 from idempotency.resend_jobs.items import JobItems
 from message.envelope import EnvelopeError, decode
 from message.keys import delivery_key, normalise_receiver
+from message.states import State
 from policy.schema import Policy
 from recovery.operator_actions import Keeping, MovingRows, Operator
 from recovery.operator_results import Copy, OperatorVerdict, copy_id
@@ -39,6 +41,7 @@ BATCH: Final = 200
 MALFORMED: Final = "envelope"
 """Reason of an item whose copy would be no notification; the rest of the reason is the field."""
 _REFUSED: Final = "refused"
+_UNSENT: Final = frozenset({State.PARKED, State.REJECTED, State.EXPIRED})
 
 Produce = Callable[[Sequence[dict[str, Any]]], set[str]]
 """Produces envelopes. Returns the ids that Kafka acknowledged. Raises KafkaTrouble."""
@@ -78,7 +81,7 @@ class ItemHandover:
     def again(self, job: ResendJob, limit: int) -> int:
         """Has the next items sent under their own keys. Returns the number of items that got a fate."""
         items = self._stores.items.next(job, min(limit, BATCH), ItemFate.PENDING)
-        picks, refused = self._standing(items)
+        picks, refused = self._standing(job, items)
         self._change(job, ItemFate.PENDING, refused)
         marking = MarkedRows(self._stores.rows, self._stores.items, job, self._report)
         results = self._operator(marking).run(Verb.AGAIN, picks, _note(job))
@@ -99,7 +102,7 @@ class ItemHandover:
         if left:
             return self._produced(job, left)
         items = self._stores.items.next(job, min(limit, BATCH), ItemFate.PENDING)
-        picks, refused = self._standing(items)
+        picks, refused = self._standing(job, items)
         self._change(job, ItemFate.PENDING, refused)
         noted = [
             ItemChange(pick.key, ItemFate.APPLYING, new_id=copy_id(job.id, pick.key))
@@ -113,17 +116,20 @@ class ItemHandover:
 
     # ---- parts -------------------------------------------------------------------------------
 
-    def _standing(self, items: Sequence[JobItem]) -> tuple[list[Pick], list[ItemChange]]:
-        """Returns the rows that are as they were frozen, and the refusals of the others."""
+    def _standing(
+        self, job: ResendJob, items: Sequence[JobItem]
+    ) -> tuple[list[Pick], list[ItemChange]]:
+        """Returns the rows that may still be sent as they were frozen, and the refusals of the others."""
+        now = self._stores.now_ms()
         found = {p.key: p for p in self._stores.picks.at([(i.delivery_key, i.day) for i in items])}
         picks, refused = [], []
         for item in items:
             pick = found.get(item.delivery_key)
-            if pick is not None and pick.version == item.row_version and not pick.recalled:
+            why = _refusal(pick, item, job, now)
+            if pick is not None and not why:
                 picks.append(pick)
-                continue
-            why = GONE if pick is None else RECALLED if pick.recalled else MOVED
-            refused.append(ItemChange(item.delivery_key, ItemFate.REFUSED, why))
+            else:
+                refused.append(ItemChange(item.delivery_key, ItemFate.REFUSED, why))
         return picks, refused
 
     def _produced(self, job: ResendJob, items: Sequence[JobItem]) -> int:
@@ -198,6 +204,18 @@ class MarkedRows:
         moved = self._rows.move(moves, also)
         self._report.items(ItemFate.APPLIED, number)
         return moved
+
+
+def _refusal(pick: Pick | None, item: JobItem, job: ResendJob, now: int) -> str:
+    """Returns why an item is not handed over; empty if it is. What counts as expired, freezing says too."""
+    if pick is None:
+        return GONE
+    if pick.recalled:
+        return RECALLED
+    if pick.version != item.row_version:
+        return MOVED
+    over = pick.state is State.EXPIRED or (pick.state in _UNSENT and pick.expires_at <= now)
+    return EXPIRED if over and not job.wanted.expired else ""
 
 
 def _note(job: ResendJob) -> OperatorNote:

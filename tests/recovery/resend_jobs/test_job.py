@@ -309,6 +309,23 @@ def test_what_is_recalled_or_moved_meanwhile_is_not_sent(field: JobField) -> Non
     assert {recalled.key, moved.key, under_way.key}.isdisjoint(sent)
 
 
+@pytest.mark.parametrize("mode", [ResendMode.AGAIN, ResendMode.COPY])
+def test_what_is_over_by_its_turn_is_not_sent_unless_asked_for(
+    field: JobField, mode: ResendMode
+) -> None:
+    """It was in time at the preview. A person looked at that, and another one approved."""
+    field.parked(2)
+    jobs = [field.frozen(mode=mode, expired=expired) for expired in (False, True)]
+    jobs = [field.started(job) for job in jobs]
+    field.world.advance(LIMITS.preview_s * 1_000)
+    handed = {}
+    for job in jobs:
+        field.work(job, JobState.CANARY)
+        field.runner.run_once()
+        handed[job.wanted.expired] = field.fates(job)
+    assert handed == {False: {"REFUSED:expired": 2}, True: {"APPLIED": 2}}
+
+
 def test_pause_resume_and_cancel_are_obeyed(field: JobField) -> None:
     field.parked(10)
     job = field.work(field.started(field.frozen()), JobState.CANARY)
