@@ -14,7 +14,7 @@ from backends.addresses import address_of
 from backends.logs import identified
 from backends.settings import Settings
 from idempotency.ledger import LedgerUnavailable
-from message.vocabulary import lanes_matching
+from message.vocabulary import Lane, lanes_matching
 from policy.loading import load_for
 from recovery.scheduling.loop import Loop
 from recovery.service import Recovery
@@ -82,7 +82,7 @@ def run_recovery(
     address_of(settings.recovery.health_address, "recovery.health_address", "127.0.0.1:9466")
     settings = _named(settings)
     with ExitStack() as stack, identified(worker=settings.recovery.id):
-        scheduling = _scheduling(settings, embedded=embedded)
+        scheduling = _scheduling(settings, lanes, embedded=embedded)
         try:
             opened = open_recovery(settings, policy, lanes, stack, stop)
         except LedgerUnavailable:
@@ -126,12 +126,12 @@ def _run(
     return EXIT_DONE
 
 
-def _scheduling(settings: Settings, *, embedded: bool) -> Scheduling:
+def _scheduling(settings: Settings, lanes: Sequence[Lane], *, embedded: bool) -> Scheduling:
     if embedded or not settings.redis.url:
         return Embedded()
     # Imported here, so that the embedded loop needs no Celery.
     from recovery.scheduling.celery_worker import Celery
 
-    made: Any = Celery(settings)
+    made: Any = Celery(settings, [lane.name for lane in lanes])
     scheduling: Scheduling = made
     return scheduling

@@ -118,7 +118,10 @@ class Recovery:
             return self._parts.rows.lanes_with_work(self._parts.lanes)
 
     def resend(self, lane: str) -> int:
-        """Sends the lane's due deliveries again, at most until the next look. Returns their number."""
+        """Sends the lane's due deliveries again, at most until the next look. Returns their number: 0 for a
+        lane that it does not serve."""
+        if lane not in self._parts.lanes:
+            return 0
         with self._parts.schedule.job(), bound_contextvars(lane=lane):
             return self._resend(lane)
 
@@ -135,7 +138,10 @@ class Recovery:
         return count
 
     def resolve(self, lane: str) -> int:
-        """Asks about a batch of the lane's doubts. Returns their number."""
+        """Asks about a batch of the lane's doubts. Returns their number: 0 for a lane that it does not
+        serve."""
+        if lane not in self._parts.lanes:
+            return 0
         with self._parts.schedule.job(), bound_contextvars(lane=lane):
             if self._parts.stop.is_set():
                 return 0

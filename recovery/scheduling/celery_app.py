@@ -16,7 +16,6 @@ from recovery.lost.job import EVERY_S
 from recovery.scheduling.celery_tasks import JOBS, LOOK, LOST, TIDY, Serving, add_tasks
 from recovery.scheduling.loop import TIDY_EVERY
 
-QUEUE: Final = "recovery"
 STALE_LOOKS: Final = 5
 """Looks after which a waiting task is of no use."""
 _LEAST_STALE_S: Final = 10.0
@@ -30,9 +29,9 @@ def key_prefix(settings: Settings) -> str:
     return f"{settings.redis.prefix}:celery:"
 
 
-def celery_app(settings: Settings, serving: Serving) -> Celery:
-    """Returns the app with its tasks and its schedule, not yet connected. Raises SettingsError without a
-    Redis."""
+def celery_app(settings: Settings, serving: Serving, queue: str) -> Celery:
+    """Returns the app with its tasks and its schedule, not yet connected; `queue` is that of its lanes
+    (celery_names.py). Raises SettingsError without a Redis."""
     if not settings.redis.url:
         raise SettingsError(
             "redis.url is empty, and Celery's tasks travel through Redis: name it, or run"
@@ -42,7 +41,7 @@ def celery_app(settings: Settings, serving: Serving) -> Celery:
     poll_s = settings.recovery.poll_s
     stale_s = max(STALE_LOOKS * poll_s, _LEAST_STALE_S)
     app.conf.update(
-        task_default_queue=QUEUE,
+        task_default_queue=queue,
         broker_transport_options={
             "global_keyprefix": key_prefix(settings),
             "socket_timeout": _ANSWER_S,

@@ -8,7 +8,8 @@ calls them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -17,12 +18,13 @@ from celery.worker import WorkController, state
 
 from backends.settings import Settings, SettingsError
 from recovery.activity import Activity
-from recovery.scheduling.celery_app import QUEUE, celery_app, key_prefix
+from recovery.scheduling.celery_app import celery_app, key_prefix
 from recovery.scheduling.celery_keys import CeleryKeys
 from recovery.scheduling.celery_logs import CeleryLog, is_of_broker, one_line
+from recovery.scheduling.celery_names import names_of
 from recovery.scheduling.celery_tasks import Serving
 from recovery.scheduling.deaf_worker import DeafWorkerWatch
-from recovery.scheduling.leader_beat import DUTY, scheduler_for
+from recovery.scheduling.leader_beat import scheduler_for
 from recovery.scheduling.loop import WORKERS
 from recovery.scheduling.stand_in import StandIn
 from recovery.service import Recovery
@@ -36,13 +38,14 @@ _AGAIN_S: Final = 2.0
 class Celery:
     """Implements `recovery.process.Scheduling`."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Raises SettingsError without a Redis."""
+    def __init__(self, settings: Settings, lanes: Sequence[str]) -> None:
+        """`lanes`: names of those that this recovery serves. Raises SettingsError without a Redis."""
+        self._names = names_of(lanes)
         self._activity = Activity()
         self._serving = Serving(self._activity)
-        self._app = celery_app(settings, self._serving)
+        self._app = celery_app(settings, self._serving, self._names.queue)
         try:
-            self._keys = CeleryKeys(settings.redis, key_prefix(settings), QUEUE)
+            self._keys = CeleryKeys(settings.redis, key_prefix(settings), self._names.queue)
         except ValueError as exc:
             raise SettingsError(f"redis.url: {exc}") from exc
         self._threads: list[threading.Thread] = []
@@ -83,7 +86,7 @@ class Celery:
         if self._beat is not None:
             self._beat.stop()
         if self._recovery is not None:
-            self._recovery.drop(DUTY)
+            self._recovery.drop(self._names.duty)
 
     def join(self, timeout_s: float) -> None:
         """See `Scheduling.join`."""
@@ -140,6 +143,6 @@ class Celery:
 
     def _tick(self) -> None:
         assert self._recovery is not None
-        scheduler = scheduler_for(self._recovery.hold)
+        scheduler = scheduler_for(partial(self._recovery.hold, self._names.duty))
         self._beat = Service(self._app, scheduler_cls=scheduler)
         self._beat.start()

@@ -1,4 +1,4 @@
-"""Celery's beat, once in the fleet: of all running beats the one that holds the duty sends. A paused beat
+"""Celery's beat, once for the same lanes: of their beats the one that holds the duty sends. A paused beat
 loses it to another. A doubled task does no harm, should both send for a moment.
 """
 
@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from celery.beat import Scheduler
 
-DUTY: Final = "beat"
 LEASE_MS: Final = 10_000
 _RENEW_S: Final = LEASE_MS / 1_000 / 4
 _ASK_S: Final = 1.0
@@ -20,8 +19,8 @@ _ASK_S: Final = 1.0
 class LeasedScheduler(Scheduler):  # type: ignore[misc]
     """Celery's scheduler that sends only while `hold` returns True; it keeps nothing on disk."""
 
-    hold: Callable[[str, int], bool]
-    """`Recovery.hold`; set by `scheduler_for`."""
+    hold: Callable[[int], bool]
+    """Takes or renews the duty for some milliseconds; set by `scheduler_for`."""
     _asked_at = float("-inf")
     _held = False
 
@@ -35,11 +34,11 @@ class LeasedScheduler(Scheduler):  # type: ignore[misc]
     def _holds(self) -> bool:
         now = time.monotonic()
         if not self._held or now - self._asked_at >= _RENEW_S:
-            self._held = self.hold(DUTY, LEASE_MS)
+            self._held = self.hold(LEASE_MS)
             self._asked_at = now
         return self._held
 
 
-def scheduler_for(hold: Callable[[str, int], bool]) -> type[LeasedScheduler]:
+def scheduler_for(hold: Callable[[int], bool]) -> type[LeasedScheduler]:
     """Returns a scheduler class for this process; Celery creates the object itself."""
     return type("OurScheduler", (LeasedScheduler,), {"hold": staticmethod(hold)})

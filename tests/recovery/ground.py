@@ -32,6 +32,7 @@ from message.ids import new_id, new_token
 from message.states import Event
 from message.vocabulary import Lane
 from policy.loading import load_for
+from recovery.scheduling.celery_names import names_of
 from recovery.wiring import OpenedRecovery, open_recovery
 from simulator import Simulator
 from tests.harness.databases import upgraded
@@ -41,6 +42,8 @@ from tests.harness.notifications import webhook
 from tests.idempotency.making import wait_until, worker
 
 LANE = "webhook.notice"
+NAMES = names_of([LANE])
+"""Of Celery, for recoveries of this lane."""
 _OWNER = "w1"
 WAIT_S = 60.0
 
@@ -53,7 +56,7 @@ class Ground:
     ) -> None:
         self.provider = provider
         self.folder = folder
-        lane = {"timeout_ms": 1_000, "retry": {"base_ms": 50, "cap_ms": 100}, **policy}
+        lane = {"timeout_ms": 5_000, "retry": {"base_ms": 50, "cap_ms": 100}, **policy}
         (folder / "policy.toml").write_text(toml({"lanes": {LANE: lane}}))
         self.settings = Settings(
             database=DatabaseSettings(url=url),

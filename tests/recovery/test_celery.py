@@ -13,11 +13,11 @@ from structlog.testing import capture_logs
 from backends.settings import SettingsError
 from idempotency.ledger import LedgerUnavailable
 from recovery.scheduling.celery_app import celery_app
-from recovery.scheduling.celery_tasks import LOOK, RESEND, Serving
-from recovery.scheduling.leader_beat import DUTY, scheduler_for
+from recovery.scheduling.celery_tasks import LOOK, RESEND, RESOLVE, Serving
+from recovery.scheduling.leader_beat import scheduler_for
 from simulator import Simulator
 from tests.recovery.conftest import MakeGround
-from tests.recovery.ground import LANE, Ground, until
+from tests.recovery.ground import LANE, NAMES, Ground, until
 
 pytestmark = pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 
@@ -63,12 +63,17 @@ def test_of_two_schedulers_one_sends_and_the_other_takes_over(place: Ground) -> 
 def test_doubled_and_senseless_tasks_change_nothing(place: Ground) -> None:
     place.process("r1", embedded=False)
     items = place.waiting(20)
-    app = celery_app(place.settings, Serving())
+    app = celery_app(place.settings, Serving(), NAMES.queue)
     for _ in range(20):
         app.send_task(RESEND, (LANE,))
         app.send_task(LOOK)
+    for name in (RESEND, RESOLVE):
+        app.send_task(name, ("sms.notice",))  # it serves no such lane
     place.await_states(SENT=20)
+    items += place.waiting(1)
+    place.await_states(SENT=21)
     assert place.accepted() == {item.key: 1 for item in items}
+    assert "sms.notice" not in place.log("r1")
 
 
 def test_a_broker_that_forgets_everything_costs_one_look(
@@ -84,9 +89,9 @@ def test_a_broker_that_forgets_everything_costs_one_look(
 
 def test_a_scheduler_without_the_duty_sends_nothing(place: Ground) -> None:
     held = [False]
-    app = celery_app(place.settings, Serving())
+    app = celery_app(place.settings, Serving(), NAMES.queue)
     sent: list[str] = []
-    scheduler: Any = scheduler_for(lambda duty, lease_ms: held[0])(app=app)
+    scheduler: Any = scheduler_for(lambda lease_ms: held[0])(app=app)
     scheduler.apply_async = lambda entry, **_: sent.append(entry.task)
     for entry in scheduler.schedule.values():
         entry.last_run_at -= timedelta(hours=1)
@@ -98,7 +103,7 @@ def test_a_scheduler_without_the_duty_sends_nothing(place: Ground) -> None:
 
 def test_without_redis_there_is_no_celery(ground: MakeGround) -> None:
     with pytest.raises(SettingsError, match=r"redis\.url is empty.*--embedded"):
-        celery_app(ground().settings, Serving())
+        celery_app(ground().settings, Serving(), NAMES.queue)
 
 
 def test_a_task_outside_of_a_recovery_says_what_to_start(url: str) -> None:
@@ -108,7 +113,7 @@ def test_a_task_outside_of_a_recovery_says_what_to_start(url: str) -> None:
 
 def _holder(place: Ground) -> str:
     with place.ledger.database.begin() as connection:
-        found = connection.exec_driver_sql(f"SELECT holder FROM duties WHERE name = '{DUTY}'")
+        found = connection.exec_driver_sql(f"SELECT holder FROM duties WHERE name = '{NAMES.duty}'")
         return str(found.scalar() or "")
 
 
@@ -118,7 +123,7 @@ def test_a_task_that_finds_the_ledger_away_says_so_and_ends(place: Ground) -> No
     serving.recovery = MagicMock(
         look=MagicMock(side_effect=away), resend=MagicMock(side_effect=away)
     )
-    app = celery_app(place.settings, serving)
+    app = celery_app(place.settings, serving, NAMES.queue)
     with capture_logs() as told:
         app.tasks[LOOK]()
         app.tasks[RESEND](LANE)

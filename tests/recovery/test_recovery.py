@@ -83,14 +83,14 @@ def test_what_the_provider_has_is_settled_by_its_word(ground: MakeGround) -> Non
 
 
 def test_what_the_provider_has_not_is_sent_even_at_most_once(ground: MakeGround) -> None:
-    one = ground(guarantee="at_most_once", timeout_ms=100)
+    one = ground(guarantee="at_most_once")
     items = one.doubted(5)
     run(one, SENT=5)
     assert one.accepted() == {item.key: 1 for item in items}
 
 
 def test_in_doubt_without_an_answer_at_most_once_is_parked(ground: MakeGround) -> None:
-    one = ground(guarantee="at_most_once", timeout_ms=100)
+    one = ground(guarantee="at_most_once")
     one.provider.control(rules=[ASKED])
     (item,) = one.long_doubted()
     run(one, PARKED=1)
@@ -101,7 +101,7 @@ def test_in_doubt_without_an_answer_at_most_once_is_parked(ground: MakeGround) -
 def test_in_doubt_without_an_answer_at_least_once_is_resent_and_counted(
     ground: MakeGround,
 ) -> None:
-    one = ground(timeout_ms=100)
+    one = ground()
     one.provider.control(rules=[ASKED])
     (item,) = one.long_doubted()
     with one.recovery() as opened:
@@ -138,7 +138,7 @@ def test_two_recoveries_at_once_send_each_once(ground: MakeGround) -> None:
 @pytest.mark.soak(cases="sqlite")
 def test_killed_mid_resend_nothing_is_lost_and_nothing_doubled(ground: MakeGround) -> None:
     """The provider accepts and keeps its answer back; the recovery dies waiting for it."""
-    one = ground(timeout_ms=5_000)
+    one = ground()
     one.provider.control(rules=[Faults(hang=1.0)])
     items = one.waiting(6)
     first = one.process("r1")

@@ -22,7 +22,7 @@ from idempotency.ledger import LedgerUnavailable
 from idempotency.recovery.contract import DueBacklog
 from recovery.activity import Activity
 from recovery.backlog_gauges import BacklogGauges
-from recovery.scheduling.celery_app import QUEUE, celery_app, key_prefix
+from recovery.scheduling.celery_app import celery_app, key_prefix
 from recovery.scheduling.celery_keys import key_types
 from recovery.scheduling.celery_tasks import LOOK, Serving
 from recovery.scheduling.deaf_worker import DEAF_S, DeafWorkerWatch
@@ -30,7 +30,7 @@ from recovery.scheduling.stand_in import StandIn
 from tests.harness.fork_server import Process
 from tests.idempotency.making import wait_until
 from tests.recovery.conftest import MakeGround
-from tests.recovery.ground import LANE, Ground, until
+from tests.recovery.ground import LANE, NAMES, Ground, until
 
 PrivateStack = Callable[..., AbstractContextManager[Stack]]
 on_postgres = pytest.mark.parametrize("url", ["postgresql"], indirect=True)
@@ -157,9 +157,9 @@ def test_the_names_and_types_of_celerys_keys_are_what_it_really_uses(
     ground: MakeGround, broker: redis.Redis, redis_url: str
 ) -> None:
     place = ground(redis_url=redis_url)
-    app = celery_app(place.settings, Serving())
+    app = celery_app(place.settings, Serving(), NAMES.queue)
     app.send_task(LOOK)
-    known = key_types(key_prefix(place.settings), QUEUE)
+    known = key_types(key_prefix(place.settings), NAMES.queue)
     keys = cast("list[bytes]", broker.keys("*celery*"))
     found = {key.decode(): cast("bytes", broker.type(key)).decode() for key in keys}
     assert found
@@ -167,7 +167,9 @@ def test_the_names_and_types_of_celerys_keys_are_what_it_really_uses(
 
 
 @on_postgres
-@pytest.mark.parametrize("key", ["unacked", "unacked_index", QUEUE, f"_kombu.binding.{QUEUE}"])
+@pytest.mark.parametrize(
+    "key", ["unacked", "unacked_index", NAMES.queue, f"_kombu.binding.{NAMES.queue}"]
+)
 @pytest.mark.soak(cases="recovery")
 @pytest.mark.soak(cases="unacked_index")
 def test_a_key_of_a_wrong_type_is_named_and_moved_aside_at_the_start(
@@ -178,7 +180,7 @@ def test_a_key_of_a_wrong_type_is_named_and_moved_aside_at_the_start(
     items = place.waiting(5)
     process = place.process("r1", embedded=False)
     place.await_states(SENT=5)
-    until(lambda: broker.type(f"{key_prefix(place.settings)}{QUEUE}") != b"string")
+    until(lambda: broker.type(f"{key_prefix(place.settings)}{NAMES.queue}") != b"string")
     (moved,) = lines(place, "r1", "celery_key_moved")
     assert moved["key"] == name
     assert broker.get(moved["to"]) == b"somebody else's"
@@ -187,7 +189,7 @@ def test_a_key_of_a_wrong_type_is_named_and_moved_aside_at_the_start(
 
 
 @on_postgres
-@pytest.mark.parametrize("key", ["unacked", "unacked_index", QUEUE])
+@pytest.mark.parametrize("key", ["unacked", "unacked_index", NAMES.queue])
 @pytest.mark.soak(cases="recovery")
 @pytest.mark.soak(cases="unacked_index")
 def test_a_key_that_turns_wrong_while_celery_runs_ends_nothing(
@@ -408,7 +410,7 @@ def test_a_look_at_a_ledger_that_is_away_is_told_once() -> None:
 def test_a_redis_that_does_not_answer_leaves_keys_as_they_are() -> None:
     from recovery.scheduling.celery_keys import CeleryKeys
 
-    keys = CeleryKeys(RedisSettings(url="redis://127.0.0.1:1/0"), "p:", QUEUE)
+    keys = CeleryKeys(RedisSettings(url="redis://127.0.0.1:1/0"), "p:", NAMES.queue)
     keys.mend()
     assert keys.waiting() == 0
     keys.close()
