@@ -43,7 +43,7 @@ class Publication(Protocol):
     """A target of events."""
 
     def publish(self, events: Sequence[ReadyEvent]) -> set[int]:
-        """Returns the batches of which every event is acknowledged."""
+        """Returns the batches of which every event is acknowledged. Raises nothing."""
         ...
 
 

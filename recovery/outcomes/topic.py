@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from backends.kafka import clients as kafka
+from backends.settings import SettingsError
 from recovery.outcomes.events import ReadyEvent
 
 log = structlog.get_logger(__name__)
@@ -41,16 +42,20 @@ class OutcomeTopic:
         self._monotonic = monotonic
         self._producer: Any = None
         self._cause = ""
-        """Name of the last error, as it was logged."""
+        """The last error, as it was logged."""
 
     def publish(self, events: Sequence[ReadyEvent]) -> set[int]:
-        """Returns the batches of which every event is acknowledged. Raises SettingsError."""
+        """Returns the batches of which every event is acknowledged."""
+        try:
+            producer = self._opened()
+        except SettingsError as exc:  # a certificate is being replaced, say
+            self._note([str(exc)], failed=True)
+            return set()
         failed = {one.batch for one in events}
         open_events = dict.fromkeys(failed, 0)
         for one in events:
             open_events[one.batch] += 1
         errors: list[str] = []
-        producer = self._opened()
 
         def acknowledge(batch: int, error: Any) -> None:
             if error is not None:
@@ -66,7 +71,7 @@ class OutcomeTopic:
                 errors.append("QUEUE_FULL")
                 break
         producer.flush(max(0.0, deadline - self._monotonic()))
-        self._note(errors, bool(failed))
+        self._note(errors, failed=bool(failed))
         return open_events.keys() - failed
 
     def _produce(
@@ -102,7 +107,7 @@ class OutcomeTopic:
             self._producer = self._make()
         return self._producer
 
-    def _note(self, errors: Sequence[str], failed: bool) -> None:
+    def _note(self, errors: Sequence[str], *, failed: bool) -> None:
         """Logs a new cause of failures once, and their end. After a failure the next call has a producer of
         its own: an idempotent one may have ended for good."""
         if failed:

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from backends.kafka import clients as kafka
 from backends.kafka import topics as kafka_topics
-from backends.settings import KafkaSettings
+from backends.settings import KafkaSettings, SettingsError
 from idempotency.outcomes.outbox import OutcomeBatch
 from idempotency.outcomes.statements import EndedRow
 from message.vocabulary import Lane, outcome_topic
@@ -121,6 +121,23 @@ class Producer:
     def flush(self, _timeout_s: float) -> None:
         for report in self._reports:
             report()
+
+
+def test_while_no_producer_can_be_made_events_are_held_and_told_once() -> None:
+    """A certificate is being replaced, say: recovery goes on."""
+    unusable = [SettingsError("kafka.client: no certificate at ca.pem")] * 2
+
+    def make() -> Producer:
+        if unusable:
+            raise unusable.pop()
+        return Producer(lambda _key: None)
+
+    target = OutcomeTopic(make, "t")
+    with capture_logs() as logs:
+        published = [target.publish(events(None)) for _ in range(3)]
+    assert published == [set(), set(), {1}]
+    assert [line["event"] for line in logs] == ["outcomes_held", "outcomes_go_on"]
+    assert logs[0]["cause"] == "kafka.client: no certificate at ca.pem"
 
 
 @pytest.mark.parametrize(
