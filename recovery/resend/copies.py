@@ -39,12 +39,17 @@ class CopyProducer:
             value = msgspec.json.encode(fields)
             self._send(decode(value), value, done)
         self._producer.flush(ANSWER_S)
+        if len(done) < len(
+            copies
+        ):  # a topic may be made meanwhile, and a producer may have ended for good
+            self._producer = None
         return done
 
     def _connect(self) -> None:
         if self._producer is None:
+            topics = kafka.existing_topics(self._settings)
             self._producer = kafka.producer(self._settings, client_id="hongyan-copies")
-            self._topics = kafka.existing_topics(self._settings)
+            self._topics = topics
 
     def _send(self, notification: Notification, value: bytes, done: set[str]) -> None:
         topic = notification.lane.topic(self._settings.topic_prefix)
