@@ -301,7 +301,7 @@ def _next(row: LedgerRow) -> str:
     if row.next_at == ASLEEP_AT:
         return "  next when its turn in line comes"
     if row.reason == GIVEN_BACK:
-        return "  next when its Kafka record is read again"
+        return f"  next when its Kafka record is read again, at {_clock(row.next_at)} at the latest"
     return f"  next at {_clock(row.next_at)}"
 
 

@@ -107,10 +107,11 @@ def next_step(line: HeldLine, now: int, lost: frozenset[str]) -> str:
         if line.owner in lost:
             return f"its process {line.owner} is lost: the next sweep puts it in doubt"
         return f"under way at {line.owner}"
-    if line.reason == GIVEN_BACK:
-        return "a worker sends it when it reads its Kafka record again: is one running?"
     if line.next_at == ASLEEP_AT:
         return "recovery wakes it within 30 looks: is one running?"
+    if line.reason == GIVEN_BACK and line.next_at is not None and line.next_at > now:
+        at = local_time(line.next_at)
+        return f"a worker sends it when it reads its Kafka record again, recovery at {at}"
     if line.next_at is not None and line.next_at > now:
         return f"sent at {local_time(line.next_at)}; now: hongyan resend {line.delivery_key}"
     return "due: recovery sends it; is one running for this lane?"

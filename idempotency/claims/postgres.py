@@ -149,6 +149,9 @@ taken AS (
      WHERE i.takes AND d.delivery_key = ANY (ARRAY[i.key]) AND d.day = i.day
        AND d.body_digest = i.digest AND d.state || '' = 'RETRY' AND d.reason = 'given_back'
        AND {usable}
+       -- What is recalled is left to recovery, which drops it.
+       AND NOT ((SELECT EXISTS (SELECT FROM recalls WHERE until > hongyan_now()))
+                AND hongyan_recalled(d.message_id, d.biz_id, d.created_at))
     RETURNING d.delivery_key, d.state, d.token, d.attempt
 )
 SELECT d.delivery_key, coalesce(t.state, d.state), coalesce(t.token, d.token),
@@ -162,7 +165,7 @@ SETTLE: Final = """
 UPDATE deliveries AS d
    SET state = s.state, reason = s.reason, provider_id = coalesce(s.provider_id, d.provider_id),
        account = coalesce(s.account, d.account),
-       next_at = CASE WHEN s.reason = 'given_back' THEN d.expires_at ELSE clock.ms + s.delay_ms END,
+       next_at = clock.ms + s.delay_ms,
        called_at = CASE WHEN s.state IN ('UNKNOWN', 'SENT') THEN d.called_at END,
        attempt = d.attempt - s.unstarted, refusals = s.refusals, repeats = s.repeats,
        updated_at = clock.ms, version = d.version + 1

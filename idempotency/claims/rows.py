@@ -15,6 +15,9 @@ from message.states import OPEN, TRANSITIONS, Event, State, after
 
 BEHIND: Final = reasons.BEHIND
 GIVEN_BACK: Final = "given_back"
+READER_MS: Final = 60_000
+"""Time for which a row that was given back is left to the next reader of its Kafka record. Then recovery
+sends it: the record may have passed already, by a worker that read it while the row was under way."""
 OWNER_DEAD: Final = "owner_dead"
 RECALLED: Final = reasons.RECALLED
 SHARED_FROM: Final = 2
@@ -189,7 +192,7 @@ def change(settlement: Settlement) -> OutcomeRow:
         GIVEN_BACK if given_back else clean(reason) if reason else None,
         clean(provider_id) if provider_id else None,
         delivery.account or None,
-        settlement.delay_ms if state is State.RETRY else None,
+        READER_MS if given_back else settlement.delay_ms if state is State.RETRY else None,
         1 if event in _UNSTARTED else 0,
         delivery.refusals,
         delivery.repeats,

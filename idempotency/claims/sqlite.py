@@ -50,19 +50,23 @@ SELECT 1 FROM deliveries
    AND message_id <> ?
  LIMIT 1"""
 
+# What is recalled is left to recovery, which drops it.
 TAKE: Final = f"""
-UPDATE deliveries
+UPDATE deliveries AS d
    SET state = 'IN_FLIGHT', token = ?, attempt = attempt + 1, reason = NULL, next_at = NULL,
        called_at = ?, updated_at = ?, version = version + 1, owner = ?, owner_epoch = ?,
        account = ?, call_key = ?, call_digest = ?, policy_version = coalesce(?, policy_version)
  WHERE delivery_key = ? AND body_digest = ? AND state = 'RETRY' AND reason = 'given_back'
-   AND {usable()}"""  # noqa: S608 - ours
+   AND {usable()}
+   AND NOT EXISTS (SELECT 1 FROM recalls AS r
+                    WHERE r.until > ? AND (r.kind = 'message' AND r.name = d.message_id
+                          OR r.kind = 'biz' AND r.name = d.biz_id AND r.made_at >= d.created_at))"""  # noqa: S608 - ours
 
 SETTLE: Final = """
 UPDATE deliveries
    SET state = ?, reason = ?, provider_id = coalesce(?, provider_id),
        account = coalesce(?, account),
-       next_at = CASE WHEN ? = 'given_back' THEN expires_at ELSE ? END,
+       next_at = ?,
        attempt = attempt - ?, refusals = ?, repeats = ?, updated_at = ?,
        called_at = CASE WHEN ? IN ('UNKNOWN', 'SENT') THEN called_at END, version = version + 1
  WHERE delivery_key = ? AND token = ? AND state = 'IN_FLIGHT'"""
@@ -192,14 +196,13 @@ def _inserted(row: ClaimRow, now: int) -> tuple[Any, ...]:
 
 def _taken(w: TakeoverRow, now: int, owner: str, epoch: int) -> tuple[Any, ...]:
     call = (w.account, w.call_key, w.call_digest, w.policy_version)
-    return w.token, now, now, owner, epoch, *call, w.key, w.digest
+    return w.token, now, now, owner, epoch, *call, w.key, w.digest, now
 
 
 def _changed(change: OutcomeRow, now: int) -> tuple[Any, ...]:
     key, _day, token, state, reason, provider_id, account, delay_ms, *counts = change
     next_at = None if delay_ms is None else now + delay_ms
-    last = (next_at, *counts, now, state, key, token)
-    return state, reason, provider_id, account, reason, *last
+    return state, reason, provider_id, account, next_at, *counts, now, state, key, token
 
 
 def _known(connection: Any, rows: Iterable[ClaimRow]) -> set[str]:

@@ -30,7 +30,6 @@ OVERDUE: Final = """
 SELECT v.column1 AS lane,
        (SELECT {least}(d.next_at, d.expires_at) FROM deliveries AS d
          WHERE d.state = 'RETRY' AND d.lane = v.column1 AND {least}(d.next_at, d.expires_at) <= :now
-           AND (d.reason IS NULL OR d.reason <> 'given_back')
          ORDER BY {least}(d.next_at, d.expires_at) LIMIT 1) AS due,
        (SELECT coalesce(d.next_at, d.updated_at) FROM deliveries AS d
          WHERE d.state = 'UNKNOWN' AND d.lane = v.column1

@@ -37,10 +37,8 @@ SELECT lane, count(*) AS rows
          WHERE d.state = 'IN_FLIGHT' AND d.owner > '' LIMIT :bound) AS flying
  GROUP BY lane"""
 DUE: Final = """
-SELECT coalesce(sum(1 - given_back), 0) AS due, coalesce(sum(given_back), 0) AS given_back,
-       min(CASE WHEN given_back = 0 THEN since END) AS oldest
-  FROM (SELECT {least}(d.next_at, d.expires_at) AS since,
-               CASE WHEN d.reason = 'given_back' THEN 1 ELSE 0 END AS given_back
+SELECT count(*) AS due, min(since) AS oldest
+  FROM (SELECT {least}(d.next_at, d.expires_at) AS since
           FROM deliveries AS d
          WHERE d.state = 'RETRY' AND d.lane = :lane AND {least}(d.next_at, d.expires_at) <= :now
          ORDER BY {least}(d.next_at, d.expires_at) LIMIT :bound) AS due"""
@@ -104,7 +102,8 @@ class LaneStatus(NamedTuple):
     behind: int
     """Behind an earlier one of its ordering key."""
     given_back: int
-    """Waiting for the next reader of its Kafka record. It shares a bound with `later` and `behind`."""
+    """Waiting for the next reader of its Kafka record, for a minute at most. It shares a bound with `later`
+    and `behind`."""
     doubted: int
     oldest_doubt_ms: int
     in_flight: int
@@ -184,7 +183,7 @@ def _status(lane: str, now: int, in_flight: int, parts: Sequence[Row[Any]]) -> L
         later=later.later,
         next_at=later.next_at,
         behind=later.behind,
-        given_back=due.given_back + later.given_back,
+        given_back=later.given_back,
         doubted=doubted.rows,
         oldest_doubt_ms=_age(now, doubted.oldest),
         in_flight=in_flight,

@@ -15,7 +15,7 @@ import msgspec
 from sqlalchemy import Connection
 
 from idempotency.bounds import is_usable
-from idempotency.claims.rows import GIVEN_BACK, OWNER_DEAD, RECALLED
+from idempotency.claims.rows import OWNER_DEAD, RECALLED
 from message.delivery import Delivery, Origin
 from message.keys import KEY_LENGTH
 from message.states import Event, State
@@ -275,8 +275,6 @@ def judge(row: Any, ask: DueQuery, now: int) -> DueVerdict:
         return DueVerdict(State.PARKED, TTL_IN_DOUBT) if doubted else DueVerdict(State.EXPIRED, TTL)
     if row.recalled:
         return recalled(doubted=doubted)
-    if row.reason == GIVEN_BACK:
-        return DueVerdict(State.RETRY, row.reason)
     if row.attempt - row.refusals >= ask.attempts and not by_operator(row.reason):
         return DueVerdict(State.PARKED, ATTEMPTS_SPENT)
     if row.ahead:

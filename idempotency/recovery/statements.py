@@ -21,8 +21,7 @@ _PAYLOAD: Final = """
   LEFT JOIN payloads AS p
     ON p.message_id = d.message_id AND p.body_digest = d.body_digest AND p.day = d.day"""
 
-# Rows are read when due or when expired, whichever comes first. Until it expires, a row given back belongs
-# to the next reader of its Kafka record.
+# Rows are read when due or when expired, whichever comes first.
 _DUE: Final = f"""
 WITH due AS {{materialized}} (
     SELECT d.delivery_key, d.day, d.version, d.attempt, d.refusals, d.state, d.reason, d.expires_at,
@@ -31,7 +30,6 @@ WITH due AS {{materialized}} (
       FROM deliveries AS d
      WHERE d.state = 'RETRY' AND d.lane = :lane AND (d.attempt > 0) = :again
        AND {{least}}(d.expires_at, d.next_at) <= :now
-       AND (d.reason IS NULL OR d.reason <> 'given_back' OR d.expires_at <= :now)
      ORDER BY {{least}}(d.expires_at, d.next_at)
      LIMIT :limit {{lock}}
 )
@@ -168,7 +166,6 @@ _BACKLOG: Final = """
 SELECT count(*) AS rows, min(since) AS oldest FROM (
     SELECT {least}(d.next_at, d.expires_at) AS since FROM deliveries AS d
      WHERE d.state = 'RETRY' AND d.lane = :lane AND {least}(d.next_at, d.expires_at) <= :now
-       AND (d.reason IS NULL OR d.reason <> 'given_back')
      ORDER BY {least}(d.next_at, d.expires_at) LIMIT :bound) AS due"""
 
 BACKLOG_OF_DOUBT: Final = text("""

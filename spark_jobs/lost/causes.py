@@ -193,15 +193,14 @@ def open_candidates(
 
 
 def given_back_candidates(rows: DataFrame, positions: DataFrame) -> DataFrame:
-    """Returns candidates for rows that were given back to the next reader of a record that nobody will
-    read: the group has passed it, or Kafka has it no more. `rows`: those of `LedgerReader.given_back`."""
+    """Returns candidates for rows that recovery has not taken, and that were given back to the next reader
+    of a record that nobody will read: the group has passed it, or Kafka has it no more. `rows`: those of
+    `LedgerReader.given_back`."""
     known = f.broadcast(positions.select("topic", "partition", "committed", "first", "end"))
     found = rows.join(known, ["topic", "partition"], "left")
     offset = f.col("offset")
     never = f.col("end").isNull() | (offset < f.col("first")) | (offset < f.col("committed"))
-    detail = f.lit(
-        "given back to the next reader of its record, and no worker will read that again"
-    )
+    detail = f.lit("given back, and no worker will read its record again: recovery is not at work")
     return as_candidates(
         found.where(f.coalesce(never, f.lit(False))), cause=LossCause.OPEN, detail=detail
     )

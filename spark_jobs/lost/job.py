@@ -209,7 +209,7 @@ class _Judgement:
             causes.open_candidates(
                 rows, self._evidence.versions, self._evidence.lanes, now, GRACE_MS
             ),
-            causes.given_back_candidates(self._ledger.given_back(lanes), positions),
+            causes.given_back_candidates(self._ledger.given_back(lanes, now - GRACE_MS), positions),
         ]
 
     def _unnamed(self) -> DataFrame:

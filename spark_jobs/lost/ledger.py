@@ -134,9 +134,9 @@ class LedgerReader:
         statement = sql.open_rows(now - grace_ms, is_postgres=self.is_postgres)
         return self._answer(statement, sql.OPEN_ROWS, _lanes(lanes))
 
-    def given_back(self, lanes: Sequence[str]) -> DataFrame:
-        """Returns the rows that wait for the next reader of their record."""
-        return self._answer(sql.GIVEN_BACK, sql.GIVEN_BACK_ROWS, _lanes(lanes))
+    def given_back(self, lanes: Sequence[str], before: int) -> DataFrame:
+        """Returns the rows that a worker gave back and that were due for recovery before that time."""
+        return self._answer(sql.given_back(before), sql.GIVEN_BACK_ROWS, _lanes(lanes))
 
     def sent(self, lanes: Sequence[str], since: int, until: int) -> DataFrame:
         """Returns the rows of these lanes that became SENT in that time and are still."""

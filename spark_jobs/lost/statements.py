@@ -34,12 +34,13 @@ SELECT relname::text AS name,
 GIVEN_BACK_ROWS: Final = """
 delivery_key STRING, lane STRING, message_id STRING, biz_id STRING, origin STRING, topic STRING,
 partition INT, offset BIGINT, expires_at BIGINT"""
-GIVEN_BACK: Final = """
+_GIVEN_BACK: Final = """
 SELECT delivery_key, lane, message_id, biz_id,
        kafka_topic || '/' || kafka_partition || '/' || kafka_offset AS origin, kafka_topic AS topic,
        kafka_partition AS partition, kafka_offset AS "offset", expires_at
   FROM deliveries
- WHERE state = 'RETRY' AND reason = 'given_back' AND kafka_topic IS NOT NULL"""
+ WHERE state = 'RETRY' AND reason = 'given_back' AND kafka_topic IS NOT NULL
+   AND next_at < {before}"""
 OPEN_ROWS: Final = """
 delivery_key STRING, lane STRING, message_id STRING, biz_id STRING, origin STRING, state STRING,
 owner STRING, policy_version STRING, created_at BIGINT, expires_at BIGINT"""
@@ -73,6 +74,12 @@ def open_rows(before: int, *, is_postgres: bool) -> str:
     return " UNION ALL ".join(
         _OPEN_ROW + one.format(before=int(before), least=least) for one in _OPEN
     )
+
+
+def given_back(before: int) -> str:
+    """Returns the statement for rows that workers gave back and that were due for recovery before that time
+    (epoch milliseconds)."""
+    return _GIVEN_BACK.format(before=int(before))
 
 
 def of_days(since: date | None) -> str:

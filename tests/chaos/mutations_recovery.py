@@ -11,6 +11,7 @@ _CONCLUSIONS = "tests/recovery/unknown/test_decisions.py::"
 _OPERATOR = "tests/recovery/test_operator_actions.py::"
 _REPEATING = "tests/recovery/unknown/test_call_replay.py::"
 _RESENDING = "tests/recovery/retry/test_stage.py::"
+_RESEND_JOBS = "tests/recovery/resend_jobs/test_job.py::"
 _MARKS = "tests/recovery/test_marks.py::"
 _RESOLVING = "tests/recovery/unknown/test_resolver.py::"
 _ROUTES = "tests/recovery/retry/test_retry_lane.py::"
@@ -41,21 +42,55 @@ RECOVERY: tuple[Mutation, ...] = (
         (_STATUS + f"test_a_line_of_one_holds_nobody{_LITE}",),
     ),
     Mutation(
-        "a worker's given-back delivery is not due for recovery",
-        "idempotency.claims.sqlite:SETTLE",
-        "       next_at = CASE WHEN ? = 'given_back' THEN expires_at ELSE ? END,\n",
-        "       next_at = CASE WHEN ? = '' THEN expires_at ELSE ? END,\n",
-        (_ROWS + f"test_what_was_given_back_is_left_to_kafka_until_its_time_is_over{_LITE}",),
-    ),
-    Mutation(
-        "PostgreSQL: a worker's given-back delivery is not due for recovery",
-        "idempotency.claims.postgres:SETTLE",
-        "WHEN s.reason = 'given_back' THEN d.expires_at ELSE clock.ms + s.delay_ms END,\n",
-        "WHEN s.reason = '' THEN d.expires_at ELSE clock.ms + s.delay_ms END,\n",
+        "a worker's given-back delivery is left to its next reader first",
+        "idempotency.claims.rows:change",
+        "        READER_MS if given_back else settlement.delay_ms",
+        "        0 if given_back else settlement.delay_ms",
         (
-            _ROWS + "test_what_was_given_back_is_left_to_kafka_until_its_time_is_over[postgresql]",
+            _ROWS + f"test_what_was_given_back_is_left_to_kafka_for_a_minute{_LITE}",
             _LINES + "test_no_look_reads_past_what_was_given_back",
         ),
+    ),
+    Mutation(
+        "a time that ends before the call takes no doubt away",
+        "recovery.retry.pool:RetryPool._too_late",
+        "                return NotStarted(Event.UNKNOWN, TTL_IN_DOUBT)\n",
+        "                return NotStarted(Event.BUDGET_SPENT, TTL_IN_DOUBT)\n",
+        (
+            _RESENDING
+            + "test_a_time_that_ends_before_the_call_takes_no_doubt_away[at_most_once-sqlite]",
+        ),
+    ),
+    Mutation(
+        "a person makes no other call of what is about to be repeated",
+        "recovery.operator_rules:_not_again",
+        "    if pick.state is State.RETRY and pick.reason == REPLAY:\n",
+        "    if pick.state is State.UNKNOWN and pick.reason == REPLAY:\n",
+        (_OPERATOR + "test_a_retry_in_doubt_is_no_plain_retry[sqlite-replay]",),
+    ),
+    Mutation(
+        "a resend job sends nothing that is over by its turn",
+        "recovery.resend_jobs.handover:_refusal",
+        "    return EXPIRED if over and not job.wanted.expired",
+        "    return EXPIRED if over and job.wanted.expired",
+        (
+            _RESEND_JOBS
+            + "test_what_is_over_by_its_turn_is_not_sent_unless_asked_for[sqlite-again]",
+        ),
+    ),
+    Mutation(
+        "what was given back and recalled is not taken over",
+        "idempotency.claims.sqlite:TAKE",
+        "                    WHERE r.until > ? AND (",
+        "                    WHERE r.until < ? AND (",
+        (_ROWS + "test_what_was_given_back_and_recalled_is_taken_by_nobody[sqlite-message]",),
+    ),
+    Mutation(
+        "PostgreSQL: what was given back and recalled is not taken over",
+        "idempotency.claims.postgres:_TAKE",
+        "       AND NOT ((SELECT EXISTS",
+        "       AND NOT (NOT (SELECT EXISTS",
+        (_ROWS + "test_what_was_given_back_and_recalled_is_taken_by_nobody[postgresql-message]",),
     ),
     Mutation(
         "what only ends or sleeps hides nobody",

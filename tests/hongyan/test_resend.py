@@ -426,7 +426,7 @@ def test_what_was_given_back_is_told_to_wait_for_its_record(
 ) -> None:
     (one,) = claimed(ledger, *deliveries())
     assert settle(ledger, one, Event.GIVEN_BACK)
-    assert "next when its Kafka record is read again" in hongyan("trace", one.key).out
+    assert "next when its Kafka record is read again, at " in hongyan("trace", one.key).out
 
 
 def test_a_recall_of_what_nobody_knows_is_a_problem_and_stands_all_the_same(

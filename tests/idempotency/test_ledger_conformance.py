@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from backends.settings import DatabaseSettings, OutcomeSettings, Settings
+from idempotency.claims.rows import READER_MS
 from idempotency.ledger import (
     Claim,
     Claimed,
@@ -183,7 +184,7 @@ def test_each_outcome_leads_to_its_state_once(
     row = ledger.queries().by_key(item.key)
     assert row is not None
     assert (row.state, row.provider_id, row.updated_at) == (state, "p-1", NOON + 10)
-    waits_until = item.expires_at if event is Event.GIVEN_BACK else NOON + 710
+    waits_until = NOON + 10 + READER_MS if event is Event.GIVEN_BACK else NOON + 710
     assert row.next_at == (waits_until if state is State.RETRY else None)
     assert row.reason == ("given_back" if event is Event.GIVEN_BACK else "why")
     assert row.attempt == (0 if event in UNSTARTED else 1)

@@ -1,10 +1,12 @@
 """What recovery asks of the ledger, on every database it runs on."""
 
 import threading
+from typing import Any
 
 import msgspec
 import pytest
 
+from idempotency.claims.rows import READER_MS
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.ledger import Settlement
 from idempotency.lines import ASLEEP_AT, PAGE
@@ -166,17 +168,55 @@ def test_lanes_with_work_are_those_with_a_due_row_or_a_doubt(
     assert recovering.lanes_with_work([]) == ([], [])
 
 
-def test_what_was_given_back_is_left_to_kafka_until_its_time_is_over(
+def lasting(**fields: Any) -> Delivery:
+    """Outlives the minute in which it is left to its record's next reader."""
+    one = delivery(**fields)
+    one.expires_at += READER_MS
+    return one
+
+
+def test_what_was_given_back_is_left_to_kafka_for_a_minute(
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
+) -> None:
+    """Nobody reads its record again if that passed by a worker that read it while it was under way."""
+    (item,) = claimed(ledger, lasting())
+    settle(ledger, item, Event.GIVEN_BACK)
+    world.advance(READER_MS - 1)
+    assert recovering.lanes_with_work([LANE]) == ([], [])
+    assert keys(take(recovering)) == []
+    world.advance(1)
+    assert recovering.lanes_with_work([LANE]) == ([LANE], [])
+    assert keys(take(recovering)) == [item.key]
+    assert not ledger.claim(claims([item]), "w1")[0].won, "its reader comes too late"
+
+
+def test_what_was_given_back_expires_like_all_others(
     world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     (item,) = claimed(ledger, delivery())
     settle(ledger, item, Event.GIVEN_BACK)
-    assert recovering.lanes_with_work([LANE]) == ([], [])
-    assert keys(take(recovering)) == []
     world.advance(60_000)
-    assert recovering.lanes_with_work([LANE]) == ([LANE], [])
     assert [e.state for e in take(recovering).ended] == [State.EXPIRED]
     assert world.states() == {item.key: "EXPIRED"}
+
+
+@pytest.mark.parametrize("kind", [Kind.MESSAGE, Kind.BIZ])
+def test_what_was_given_back_and_recalled_is_taken_by_nobody(
+    world: World, ledger: SqlLedger, recovering: RecoveryStore, kind: Kind
+) -> None:
+    item, other = claimed(ledger, lasting(biz_id="order-1"), lasting(biz_id="order-2"))
+    for one in (item, other):
+        settle(ledger, one, Event.GIVEN_BACK)
+    world.advance(10)
+    name = item.notification.id if kind is Kind.MESSAGE else "order-1"
+    ledger.recalls().announce(kind, name, 86_400_000)
+    answers = ledger.claim(claims([item, other]), "w1")
+    assert [one.won for one in answers] == [False, True]
+    assert world.states() == {item.key: "RETRY", other.key: "IN_FLIGHT"}
+    world.advance(READER_MS)
+    taking = take(recovering)
+    assert [(one.key, one.state) for one in taking.ended] == [(item.key, State.DROPPED)]
+    assert taking.taken == []
 
 
 @pytest.mark.parametrize(

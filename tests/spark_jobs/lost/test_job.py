@@ -212,7 +212,7 @@ def left_open(rows: LedgerRows) -> None:
         NOW,
         state="RETRY",
         reason="given_back",
-        next_at=NOW + HOUR_MS,
+        next_at=NOW - HOUR_MS,
         kafka_topic=TOPIC,
         kafka_offset=3,
     )
@@ -221,7 +221,7 @@ def left_open(rows: LedgerRows) -> None:
         NOW,
         state="RETRY",
         reason="given_back",
-        next_at=NOW + HOUR_MS,
+        next_at=NOW - HOUR_MS,
         kafka_topic=TOPIC,
         kafka_offset=30,
     )

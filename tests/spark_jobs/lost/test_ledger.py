@@ -191,13 +191,14 @@ def test_open_rows_that_nobody_works_on(spark: SparkSession, rows: LedgerRows) -
 
 
 def test_rows_given_back_and_rows_sent(spark: SparkSession, rows: LedgerRows) -> None:
-    delivery(rows, 1, state="RETRY", reason="given_back")
+    delivery(rows, 1, state="RETRY", reason="given_back", next_at=NOW - 60_001)
+    delivery(rows, 6, state="RETRY", reason="given_back", next_at=NOW - 60_000)
     delivery(rows, 2, state="RETRY", reason="http_503")
     delivery(rows, 3, updated_at=NOW - HOUR_MS)
     delivery(rows, 4, updated_at=NOW - 3 * HOUR_MS)
     delivery(rows, 5, updated_at=NOW - HOUR_MS, state="DELIVERED")
     one = reader(spark, rows)
-    (given,) = one.given_back(["sms.notice"]).collect()
+    (given,) = one.given_back(["sms.notice"], NOW - 60_000).collect()
     assert (given["delivery_key"], given["topic"], given["partition"], given["offset"]) == (
         KEYS[1],
         "t",
