@@ -29,17 +29,18 @@ demo: .venv/.synced ## send a few thousand notifications, kill a worker, lose no
 
 # The stack and the jars of Spark come before pytest, so that a first download counts against no test's time limit.
 # Without it tests of real services skip with the reason, unless HONGYAN_REQUIRE_STACK=1.
-# ARGS leave the browser's tests out, unless they name one: see tests/run_all.sh.
+# With ARGS the tests share the stack of `make up`; all of them have one of their own. ARGS leave the browser's
+# tests out, unless they name one. See tests/run_all.sh.
 OTHERS = $(if $(findstring tests/browser,$(ARGS)),,--ignore tests/browser)
 define TEST
-@$(STACK) up || [ -z "$$HONGYAN_REQUIRE_STACK" ]
+$(if $(ARGS),@$(STACK) up || [ -z "$$HONGYAN_REQUIRE_STACK" ])
 @$(BIN)/python -m hongyan.spark.jars > /dev/null || [ -z "$$HONGYAN_REQUIRE_STACK" ]
 @PROCESSES=$(PROCESSES) $(if $(ARGS),$(BIN)/pytest -n $(PROCESSES) --dist loadgroup $(OTHERS) $(1) $(ARGS),tests/run_all.sh $(1))
 endef
 
 # Tests start hundreds of processes; each would compile our code anew where bytecode is not written.
 test soak: export PYTHONDONTWRITEBYTECODE :=
-test: .venv/.synced-spark ## run every test but the soak; starts the local stack and leaves it up (ARGS="-n 0 FILE")
+test: .venv/.synced-spark ## run every test but the soak, on servers started for it (ARGS="-n 0 FILE": on those of `make up`)
 	$(call TEST)
 
 # `@pytest.mark.soak` marks them (decision 284).
