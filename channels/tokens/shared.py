@@ -46,6 +46,8 @@ AHEAD_S: Final = 240.0
 """Longest time before its end to refresh a token; WeChat gives a new one in the last 5 minutes."""
 AHEAD_SHARE: Final = 0.1
 """The same as a share of the time left, for tokens of a shorter life."""
+_LOGINS: Final = 2
+"""Logins kept for one account: lanes may differ about it while its secret changes."""
 
 
 class _Held(NamedTuple):
@@ -58,7 +60,8 @@ class _Held(NamedTuple):
 
 
 class _Entry:
-    """One account's token. `_look` and `_refresh` write `held` and `failed` under `lock`; all read them."""
+    """The token of one login of an account. `_look` and `_refresh` write `held` and `failed` under `lock`;
+    all read them."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
@@ -85,7 +88,8 @@ class SharedTokens:
         self._fleet = TokenFetcher(sender, caches, monotonic=monotonic, sleep=sleep, luck=luck)
         self._monotonic = monotonic
         self._luck = luck
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, tuple[_Entry, ...]] = {}
+        """By the account's name, the latest login first; `_entry` replaces a tuple as a whole."""
         self._entering = threading.Lock()
 
     def get(self, account: Account, source: TokenSource) -> str:
@@ -103,7 +107,7 @@ class SharedTokens:
     def refused_logins(self) -> list[str]:
         """Returns the accounts whose login was refused when it was last tried, by name."""
         now = self._monotonic()
-        standing = [(name, *entry.failed) for name, entry in list(self._entries.items())]
+        standing = [(name, *entry.failed) for name, (entry, *_) in list(self._entries.items())]
         return sorted(
             name
             for name, until, cause in standing
@@ -113,7 +117,7 @@ class SharedTokens:
     def lives(self) -> dict[str, TokenLife]:
         """Returns account to the token that this process holds, without its text."""
         now = self._monotonic()
-        held = [(name, entry.held) for name, entry in list(self._entries.items())]
+        held = [(name, entry.held) for name, (entry, *_) in list(self._entries.items())]
         return {
             name: TokenLife(now - one.since, one.until - now)
             for name, one in held
@@ -125,13 +129,17 @@ class SharedTokens:
         self._fleet.close()
 
     def _entry(self, account: Account) -> _Entry:
-        entry = self._entries.get(account.name)
-        if entry is None or entry.account is not account:
-            with self._entering:
-                entry = self._entries.get(account.name)
-                if entry is None or entry.account is not account:
-                    entry = self._entries[account.name] = _Entry(account)
-        return entry
+        """Returns the entry of an equal account: each lane has an object of its own."""
+        entries = self._entries.get(account.name, ())
+        if entries and entries[0].account == account:
+            return entries[0]
+        with self._entering:
+            entries = self._entries.get(account.name, ())
+            known = (entry for entry in entries if entry.account == account)
+            found = next(known, None) or _Entry(account)
+            others = [entry for entry in entries if entry is not found]
+            self._entries[account.name] = (found, *others)[:_LOGINS]
+        return found
 
     def _renewed(self, entry: _Entry, source: TokenSource, stale: str) -> str:
         """Returns a good token other than `stale`. One thread of the process looks, the others wait."""

@@ -48,9 +48,9 @@ class PerAccount(Generic[P]):
         self._kept: dict[str, tuple[Account, P]] = {}
 
     def get(self, account: Account) -> P:
-        """Returns the parts of this account object: a reload brings another object under the same name."""
+        """Returns the parts of an equal account: each lane has an object of its own."""
         kept = self._kept.get(account.name)
-        if kept is None or kept[0] is not account:
+        if kept is None or kept[0] != account:
             kept = self._kept[account.name] = (account, self._prepare(account))
         return kept[1]
 

@@ -122,9 +122,9 @@ class PreparedAccounts:
         self._prepared: dict[str, WechatPrepared] = {}
 
     def of(self, account: Account) -> WechatPrepared:
-        """Returns the prepared parts of the account."""
+        """Returns the prepared parts of an equal account: each lane has an object of its own."""
         prepared = self._prepared.get(account.name)
-        if prepared is None or prepared.account is not account:
+        if prepared is None or prepared.account != account:
             prepared = self._prepared[account.name] = WechatPrepared(account, self._path)
         return prepared
 

@@ -163,8 +163,9 @@ class WebhookChannel(BaseChannel):
         return _resolved(answer, attempt, options.query_lag_s)
 
     def _for(self, account: Account) -> _Prepared:
+        """Returns the prepared parts of an equal account: each lane has an object of its own."""
         prepared = self._prepared.get(account.name)
-        if prepared is None or prepared.account is not account:
+        if prepared is None or prepared.account != account:
             prepared = self._prepared[account.name] = _prepare(account)
         return prepared
 

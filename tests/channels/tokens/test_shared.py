@@ -234,6 +234,40 @@ def test_with_another_secret_a_refused_login_is_tried_at_once(shop: Shop) -> Non
     shop.provider.login = ""
     mended = account(token="mended")
     assert shop.tokens.get(mended, shop.provider) == "token-2"
+    assert shop.tokens.refused_logins() == []
+
+
+def test_lanes_of_one_account_share_its_token_and_its_failure(shop: Shop) -> None:
+    """Each lane makes the account anew from the same table."""
+    lanes = [account(token="s3cret") for _ in range(2)]
+    shop.provider.refuses = "-1 system busy"
+    for lane in lanes * 2:
+        with pytest.raises(TokenUnavailable, match="system busy"):
+            shop.tokens.get(lane, shop.provider)
+    assert len(shop.provider.asked) == 1
+    shop.provider.refuses = ""
+    shop.clock.now += FAILED_S
+    shop.tokens.get(lanes[0], shop.provider)
+    shop.cache.away = True
+    assert [shop.tokens.get(lane, shop.provider) for lane in lanes * 2] == ["token-2"] * 4
+
+
+def test_lanes_that_differ_about_a_secret_keep_the_token_of_each(shop: Shop) -> None:
+    before, after = shop.account, account(token="another")
+    tokens = [shop.tokens.get(one, shop.provider) for one in (before, after)]
+    assert tokens == ["token-1", "token-2"]
+    shop.cache.away = True
+    assert [shop.tokens.get(one, shop.provider) for one in (before, after) * 2] == tokens * 2
+    assert list(shop.tokens.lives()) == ["main"]
+
+
+def test_a_process_keeps_two_logins_of_an_account_at_most(shop: Shop) -> None:
+    for secret in ("first", "second", "third"):
+        shop.tokens.get(account(token=secret), shop.provider)
+    shop.cache.away = True
+    shop.tokens.get(account(token="second"), shop.provider)
+    with pytest.raises(TokenUnavailable, match="no store of tokens"):
+        shop.tokens.get(account(token="first"), shop.provider)
 
 
 def test_a_token_that_is_still_good_is_used_while_the_login_is_refused(shop: Shop) -> None:
@@ -424,7 +458,7 @@ def wait_for(met: Callable[[], bool]) -> None:
 
 def settled(shop: Shop) -> None:
     """Wait until nobody is refreshing."""
-    (entry,) = shop.tokens._entries.values()
+    ((entry,),) = shop.tokens._entries.values()
     with entry.lock:
         return
 
