@@ -60,8 +60,8 @@ class _Held(NamedTuple):
 
 
 class _Entry:
-    """The token of one login of an account. `_look` and `_refresh` write `held` and `failed` under `lock`;
-    all read them."""
+    """The token of one login of an account. `_look`, `_refresh` and `_postpone` write `held` and `failed`
+    under `lock`; all read them."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
@@ -175,23 +175,29 @@ class SharedTokens:
 
     def _refresh_beside(self, entry: _Entry, source: TokenSource) -> None:
         """Refreshes ahead of expiry on a thread of its own: no send waits while the token is good."""
-        if entry.lock.acquire(blocking=False):
-            name = f"token-{entry.account.name}"
-            threading.Thread(
-                target=self._refresh, args=(entry, source), name=name, daemon=True
-            ).start()
+        if not entry.lock.acquire(blocking=False):
+            return
+        name = f"token-{entry.account.name}"
+        thread = threading.Thread(
+            target=self._refresh, args=(entry, source), name=name, daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as exc:  # the process may have no more threads
+            self._postpone(entry)
+            entry.lock.release()
+            log.warning("access_token_not_refreshed", account=entry.account.name, reason=str(exc))
 
     def _refresh(self, entry: _Entry, source: TokenSource) -> None:
         """Runs under the lock, and releases it."""
         try:
-            now, held = self._monotonic(), entry.held
-            if held is None or not held.ahead_at <= now < held.until:
+            due = self._postpone(entry)
+            if due is None:
                 return
-            left_s = held.until - now
-            # If this try fails, the next one is nearer to the end.
-            entry.held = self._dated(FoundToken(held.text, left_s))._replace(since=held.since)
+            held, now = due
             # A token younger than the rest of this one's life needs no new request.
-            self._look(entry, TokenNeed(source, held.text, now + WAIT_S, left_s, beside=True))
+            need = TokenNeed(source, held.text, now + WAIT_S, held.until - now, beside=True)
+            self._look(entry, need)
         except TokenUnavailable as exc:
             entry.failed = (0.0, None)  # the held token is good: no other thread needs the failure
             log.warning("access_token_not_refreshed", account=entry.account.name, reason=str(exc))
@@ -199,6 +205,15 @@ class SharedTokens:
             log.exception("access_token_refresh_broke", account=entry.account.name)
         finally:
             entry.lock.release()
+
+    def _postpone(self, entry: _Entry) -> tuple[_Held, float] | None:
+        """Runs under the lock. Sets the next refresh, nearer to the end, should this one fail. Returns the
+        token that is to be refreshed, and the monotonic time; None if no refresh is due."""
+        now, held = self._monotonic(), entry.held
+        if held is None or not held.ahead_at <= now < held.until:
+            return None
+        entry.held = self._dated(FoundToken(held.text, held.until - now))._replace(since=held.since)
+        return held, now
 
     def _dated(self, found: FoundToken) -> _Held:
         now = self._monotonic()

@@ -345,6 +345,27 @@ def test_what_cannot_be_refreshed_ahead_is_used_to_its_end(shop: Shop) -> None:
     assert shop.get() == "token-1"
 
 
+def test_a_refresh_without_a_thread_is_tried_later_and_holds_nobody(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    shop.get()
+    shop.clock.now += 100 * (1 - AHEAD_SHARE) + 1
+    with monkeypatch.context() as patch, structlog.testing.capture_logs() as entries:
+        patch.setattr(threading.Thread, "start", start)
+        assert [shop.get() for _ in range(3)] == ["token-1"] * 3
+    assert [(entry["event"], entry["reason"]) for entry in entries] == [
+        ("access_token_not_refreshed", "can't start new thread")
+    ]
+    shop.clock.now += 8.5
+    shop.provider.gave.clear()
+    assert shop.get() == "token-1"
+    assert shop.provider.gave.wait(10)
+    wait_for(lambda: shop.get() == "token-2")
+
+
 def test_one_process_refreshes_ahead_and_the_others_take_what_it_was_given(shop: Shop) -> None:
     others = [shop.process() for _ in range(3)]
     for each in (shop.tokens, *others):
