@@ -272,8 +272,14 @@ def _sqlite(url: URL, pool_size: int) -> Engine:
         },
     )
     event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", lambda conn: conn.exec_driver_sql("BEGIN IMMEDIATE"))
+    event.listen(engine, "begin", _begin_as_writer)
     return engine
+
+
+def _begin_as_writer(connection: Connection) -> None:
+    """Begins a transaction of SQLite's one writer; none in autocommit, where readers do not wait for it."""
+    if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:

@@ -23,7 +23,8 @@ from backends.redis.token_cache import (
     TokenCache,
 )
 from backends.settings import DatabaseSettings, RedisSettings, Settings
-from backends.sql.database import database_url
+from backends.sql import database as sql
+from backends.sql.database import Database, database_url
 from backends.sql.token_cache import SqlTokenCache
 from channels.channel import Account, Failure, LoginRefused, Phase, Token, TokenRefused
 from channels.tokens.contract import LoginUnavailable, TokenUnavailable
@@ -603,6 +604,24 @@ def test_the_database_stands_in_while_redis_is_away(sqlite_database: str) -> Non
     assert len(provider.asked) == 1
     for each in processes:
         each.close()
+
+
+def test_sqlite_gives_a_token_while_another_writes(
+    sqlite_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql, "BUSY_MS", 100)
+    url = database_url(sqlite_database)
+    upgraded(Settings(database=DatabaseSettings(url=sqlite_database)))
+    tokens, writer = SqlTokenCache(url), Database(url)
+    assert tokens.put("app", lease(tokens), StoredToken(b"sealed", "d1", 60_000, 0))
+    with writer.begin():
+        taken = tokens.take("app", "", 0, LEASE_MS)
+        assert isinstance(taken, StoredToken)
+        with pytest.raises(CacheAway, match="locked"):
+            tokens.take("another", "", 0, LEASE_MS)
+    assert isinstance(tokens.take("another", "", 0, LEASE_MS), Leased)
+    tokens.close()
+    writer.close()
 
 
 def test_a_redis_that_forgot_everything_costs_one_request(redis_url: str, tmp_path: Path) -> None:
