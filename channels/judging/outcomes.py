@@ -21,7 +21,6 @@ An adapter asks `refusal` first and overrides what its provider documents otherw
 
 from __future__ import annotations
 
-from itertools import chain
 from time import time
 from typing import Final
 
@@ -88,18 +87,24 @@ def shown_outcomes(
     call: Call, outcomes: list[AnyOutcome], content: bytes = b""
 ) -> list[AnyOutcome]:
     """Returns the outcomes with the provider's codes and sentences as they may be shown. Those may repeat
-    the content, or any receiver of the call. `content` is the answer's; others than Accepted keep it."""
+    any receiver or content of the call. `content` is the answer's; others than Accepted keep it."""
     if [type(outcome) for outcome in outcomes].count(Accepted) == len(outcomes):
         return outcomes
-    receivers = [delivery.receiver for delivery in call.deliveries]
-    private = list(chain(receivers, call.deliveries[0].private_texts()))
+    private = _private_texts(call)
     answer = shown_answer(content, private) if content else ""
-    # All deliveries of a call often share one outcome.
-    done: dict[int, AnyOutcome] = {}
-    for outcome in outcomes:
-        if id(outcome) not in done:
-            done[id(outcome)] = _shown(outcome, private, answer)
-    return [done[id(outcome)] for outcome in outcomes]
+    # Deliveries of a call often have equal outcomes.
+    done = {outcome: _shown(outcome, private, answer) for outcome in set(outcomes)}
+    return [done[outcome] for outcome in outcomes]
+
+
+def _private_texts(call: Call) -> list[str]:
+    """Returns the private texts of all deliveries, each text once. Deliveries of one notification differ in
+    their receivers alone."""
+    texts = dict.fromkeys(delivery.receiver for delivery in call.deliveries)
+    contents = {(id(d.notification), id(d.rendered)): d for d in call.deliveries}
+    for delivery in contents.values():
+        texts.update(dict.fromkeys(delivery.private_texts()))
+    return list(texts)
 
 
 def _shown(outcome: AnyOutcome, private: list[str], answer: str) -> AnyOutcome:

@@ -62,6 +62,16 @@ def listed(*rows: dict[str, str], of: int | None = None) -> httpx.Response:
     return ok(TotalCount=str(total), SmsSendDetailDTOs={"SmsSendDetailDTO": list(rows)})
 
 
+class Replies:
+    """A transport that gets one answer to everything."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self.answer = answer
+
+    def send(self, _: httpx.Request) -> httpx.Response:
+        return self.answer
+
+
 OURS = {"PhoneNum": "13800000001", "OutId": KEY, "SendStatus": "3"}
 OTHERS = {"PhoneNum": "13800000001", "OutId": "another", "SendStatus": "3"}
 
@@ -233,6 +243,18 @@ def test_numbers_in_a_message_are_not_kept() -> None:
         CHANNEL, MAIN, one(), refusing("isv.MOBILE_NUMBER_ILLEGAL", "13800000001 is bad")
     )
     assert found == Rejected("isv.MOBILE_NUMBER_ILLEGAL", "*** is bad")
+
+
+def test_no_text_of_another_delivery_of_the_call_is_kept() -> None:
+    names = ("Alice Anderson", "Boris Borodin")
+    answer = refusing("isv.INVALID_PARAMETERS", f"too long: {names[1]}, {names[0]}")
+    call = several(
+        *(one(f"+861380000000{n}", template=Template(CODE.id, {"name": names[n]})) for n in (0, 1))
+    )
+    for found in Engine(Replies(answer), keep_answers=True).send(CHANNEL, call, 1.0):
+        assert isinstance(found, Rejected)
+        assert found.detail == "too long: ***, ***"
+        assert '"Message":"too long: ***, ***"' in found.answer
 
 
 @pytest.mark.parametrize(
