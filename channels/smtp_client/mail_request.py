@@ -16,6 +16,7 @@ place of the missing reply. With no receiver refused it is a Failure, as over HT
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, Final, Literal
 
@@ -50,6 +51,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """One per delivery of the call, in their order."""
     copies: tuple[str, ...] = ()
     """Cc and bcc: a refused copy holds nobody else's mail back."""
+    copies_go: Callable[[Sequence[SmtpReply]], bool] | None = None
+    """Returns by the replies to all receivers' RCPTs whether this message has copies. None: it has them."""
     login: Login | None = None
     tls: Literal["starttls", "none"] = "starttls"
     """For `smtp`; `none` on loopback alone. `smtps` is TLS from the first byte."""

@@ -223,9 +223,10 @@ class SmtpSession:
                 break
         if receivers[-1].code == _CLOSING or not any(one.positive for one in receivers):
             return SmtpReplySet(SmtpStage.RCPT, receivers[-1], receivers)
-        closing = self._add_copies(client, envelope.copies)
-        if closing is not None:
-            return SmtpReplySet(SmtpStage.RCPT, closing, receivers)
+        if envelope.copies_go is None or envelope.copies_go(receivers):
+            closing = self._add_copies(client, envelope.copies)
+            if closing is not None:
+                return SmtpReplySet(SmtpStage.RCPT, closing, receivers)
         reply = _reply(client.docmd("DATA"))
         if reply.code != _GO_AHEAD:
             return SmtpReplySet(SmtpStage.DATA, reply, receivers)

@@ -9,7 +9,9 @@
                   where it is missing; `cid` makes it an image that the html shows by `src="cid:…"`
     to            `each` (the default): every receiver has a message of their own, and sees nobody else;
                   copies are sent of each. `together`: To lists all receivers of the notification,
-                  who see one another; copies go with the first one's
+                  who see one another; copies go once, with the first one's. If that receiver is
+                  refused for good, they go with the others of the same message, if it has any. If the
+                  first one's is never sent for another reason, no copies are sent
 
 Only the syntax of addresses is checked: no name is looked up while a message waits to be sent. A local part
 outside ASCII is refused: it needs SMTPUTF8 (RFC 6531) of every server on the way.

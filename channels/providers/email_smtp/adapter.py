@@ -20,6 +20,11 @@ A server answers for each receiver (RCPT) and then for the message (the final do
 RCPT has that reply; the others share the last one. 4yz is not sent, 5yz rejected (RFC 5321 §4.2.1);
 email_smtp/replies.py has the rest. A refused copy (cc, bcc) holds no receiver back.
 
+Copies of a message to receivers who see one another go once: with the first of them. If that receiver is
+refused for now, its retry has the copies. If it is refused for good, the others of its message have them. A
+first receiver who is alone in its message and refused for good, or who is never sent it (TTL, a policy's
+drop), leaves no copies.
+
 Sources: https://www.rfc-editor.org/rfc/rfc5321 (§4.5.3.1.8: 100 receivers; §4.5.3.2: time limits),
 https://www.rfc-editor.org/rfc/rfc3207#section-4.
 """
@@ -28,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import ClassVar, Final, Literal
 
 import httpx
@@ -50,6 +56,7 @@ from channels.smtp_client.mail_request import (
     SCHEMES,
     Envelope,
     Login,
+    SmtpReply,
     SmtpReplySet,
     SmtpStage,
     mail_request,
@@ -57,7 +64,7 @@ from channels.smtp_client.mail_request import (
 )
 from message.delivery import Delivery
 from message.envelope import Notification
-from message.outcomes import Accepted, AnyOutcome, Unknown
+from message.outcomes import Accepted, AnyOutcome, Rejected, Unknown
 
 _PROVIDER: Final = "smtp"
 _TOGETHER: Final = "together"
@@ -120,6 +127,7 @@ class SmtpChannel(BaseChannel):
         idempotency="none; the Message-ID is the same for the same call",
         limits="100 receivers of one notification in one message, where its content says `together`;"
         " otherwise one; the server's own rates and sizes, and a 4yz whose text names a rate only paces;"
+        " copies (cc, bcc) of a mail to receivers who see one another go once, with its first receiver;"
         " time limits of RFC 5321 for each step (policy table `smtp`); no SMTPUTF8",
         source=(
             "https://www.rfc-editor.org/rfc/rfc5321",
@@ -153,10 +161,14 @@ class SmtpChannel(BaseChannel):
         options: SmtpOptions = account.options
         email = read(first, _PROVIDER)
         heading = _heading(call, options, email)
+        receivers = tuple(receiver(d.receiver).address for d in call.deliveries)
+        seeing = [one.address for one in heading.to]
+        copies = _copies(seeing, email, receivers)
         envelope = Envelope(
             sender=options.bounce_to or heading.sender.address,
-            receivers=tuple(receiver(d.receiver).address for d in call.deliveries),
-            copies=_copies(call, email),
+            receivers=receivers,
+            copies=copies,
+            copies_go=partial(_copies_go, receivers.index(seeing[0])) if copies else None,
             login=_login(options, call.token),
             tls=options.tls,
             hello=options.hello,
@@ -213,27 +225,38 @@ def _visible(notification: Notification) -> list[Mailbox]:
     return list(found)
 
 
-def _copies(call: Call, email: Email) -> tuple[str, ...]:
-    """Returns the addresses of cc and bcc. With `together` and several calls, only the call of the first
-    receiver has copies, so that nobody gets several."""
-    receivers = {receiver(d.receiver).address for d in call.deliveries}
-    together = email.content.to == _TOGETHER
-    if together and _visible(call.deliveries[0].notification)[0].address not in receivers:
+def _copies(seeing: Sequence[str], email: Email, receivers: Sequence[str]) -> tuple[str, ...]:
+    """Returns the addresses of cc and bcc; none if the receiver that they go with is in another call.
+    `seeing`: receivers who see one another, that one first."""
+    if seeing[0] not in receivers:
         return ()
     found = dict.fromkeys(one.address for one in (*email.cc, *email.bcc))
-    return tuple(address for address in found if address not in receivers)
+    return tuple(address for address in found if address not in seeing)
+
+
+def _copies_go(place: int, replies: Sequence[SmtpReply]) -> bool:
+    """Returns whether the message has copies: the receiver at this place gets it now, or never will."""
+    refusal = _refused_at_rcpt(replies, place)
+    return refusal is None or isinstance(refusal, Rejected)
 
 
 def _domain(options: SmtpOptions) -> str:
     return mailbox(options.sender).address.rpartition("@")[2]
 
 
+def _refused_at_rcpt(replies: Sequence[SmtpReply], place: int) -> AnyOutcome | None:
+    """Returns the outcome of the receiver at this place by its own reply; None if it was not refused."""
+    if place >= len(replies) or replies[place].positive:
+        return None
+    others_taken = any(one.positive for one in replies[:place])
+    return refused(SmtpStage.RCPT, replies[place], others_taken=others_taken)
+
+
 def _outcome(replies: SmtpReplySet, place: int, name: str) -> AnyOutcome:
     """Returns the outcome of the receiver at this place."""
-    own = replies.receivers[place] if place < len(replies.receivers) else None
-    if own is not None and not own.positive:
-        others_taken = any(one.positive for one in replies.receivers[:place])
-        return refused(SmtpStage.RCPT, own, others_taken=others_taken)
+    own = _refused_at_rcpt(replies.receivers, place)
+    if own is not None:
+        return own
     if replies.stage is SmtpStage.FINAL and replies.reply.positive:
         return Accepted(name)
     if replies.lost:

@@ -1,5 +1,6 @@
 """E-mail by SMTP: literal bytes out, replies in, and both against a real mail server."""
 
+import socket
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from email import message_from_bytes, policy
@@ -23,12 +24,14 @@ from channels.smtp_client.mail_request import (
     SmtpStage,
     written_told,
 )
+from channels.smtp_client.transport import SmtpTransport
 from channels.transports import TransportRouter
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from simulator import Faults, Simulator
 from simulator.servers.certificates import Authority
+from tests.channels.smtp_server import Act, MailServer
 from tests.harness.simulators import spawn
 
 CHANNEL: SmtpChannel = CHANNELS[0]
@@ -240,6 +243,53 @@ def test_a_split_notification_names_all_its_receivers_and_copies_go_out_once() -
         assert message["To"] == "a@example.com, b@example.com"
         assert envelope.receivers == tuple(d.receiver for d in one)
         assert envelope.copies == copies or len(envelope.copies) == copies
+
+
+def test_a_receiver_in_another_call_of_the_mail_gets_no_copy() -> None:
+    both = deliveries("a@example.com", "b@example.com", to="together", cc=["b@example.com"])
+    envelope, _ = sent(Call(account(), both[:1]))
+    assert (envelope.receivers, envelope.copies) == (("a@example.com",), ())
+
+
+def at_first(receiver: str, reply: str) -> Act:
+    """Refuses this receiver's first RCPT."""
+    refusals = [reply]
+
+    def act(server: MailServer, connection: socket.socket) -> bool:
+        refused = refusals.pop() if refusals and receiver in server.commands[-1] else "250 fine"
+        connection.sendall(refused.encode() + b"\r\n")
+        return True
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "with_others"),
+    [
+        ("450 4.2.0 greylisted", NotSent, False),
+        ("552 5.5.3 too many recipients", NotSent, False),
+        ("550 5.1.1 no such mailbox", Rejected, True),
+        ("552 5.2.2 mailbox full", Rejected, True),
+    ],
+)
+def test_copies_wait_for_the_first_receiver_unless_refused_for_good(
+    reply: str, kind: type[AnyOutcome], with_others: bool
+) -> None:
+    both = deliveries("a@example.com", "b@example.com", to="together", bcc=["boss@example.com"])
+    copy, transport = "RCPT TO:<boss@example.com>", SmtpTransport()
+    with MailServer({"RCPT": at_first("a@", reply)}) as server:
+        plain = account(
+            endpoint=f"smtp://127.0.0.1:{server.port}", tls="none", user=None, password=None
+        )
+        engine = Engine(transport)
+        found = engine.send(CHANNEL, Call(plain, both), 5.0)
+        assert [type(one) for one in found] == [kind, Accepted]
+        assert (copy in server.commands) is with_others
+        if kind is NotSent:
+            (again,) = engine.send(CHANNEL, Call(plain, both[:1]), 5.0)
+            assert isinstance(again, Accepted)
+        assert server.commands.count(copy) == 1
+    transport.close()
 
 
 def test_an_international_domain_travels_in_ascii() -> None:

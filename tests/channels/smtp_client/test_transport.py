@@ -3,7 +3,7 @@
 import socket
 import threading
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic, sleep
@@ -20,6 +20,7 @@ from channels.smtp_client.mail_request import (
     NO_CODE,
     Envelope,
     Login,
+    SmtpReply,
     SmtpReplySet,
     SmtpStage,
     mail_request,
@@ -372,6 +373,25 @@ def test_a_refused_copy_holds_nobody_back_and_is_logged_without_its_address(
         assert len(server.messages) == 1
     assert [entry["event"] for entry in log] == ["copy_refused"]
     assert "boss@" not in repr(log)
+
+
+@pytest.mark.parametrize("go", [True, False])
+def test_the_replies_to_the_receivers_decide_about_copies(
+    transport: SmtpTransport, go: bool
+) -> None:
+    seen: list[list[int]] = []
+
+    def decide(replies: Sequence[SmtpReply]) -> bool:
+        seen.append([reply.code for reply in replies])
+        return go
+
+    receivers, copies = ("b@example.com", "c@example.com"), ("boss@example.com",)
+    with MailServer({"RCPT": refuse("b@")}) as server:
+        request = mail(server, receivers=receivers, copies=copies, copies_go=decide)
+        said = told(transport.send(request))
+        assert (said.stage, said.reply.code, len(server.messages)) == (SmtpStage.FINAL, 250, 1)
+        assert any("boss@" in command for command in server.commands) is go
+    assert seen == [[550, 250]]
 
 
 @pytest.mark.parametrize("place", ["b@", "c@", "boss@"])
