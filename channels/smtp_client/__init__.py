@@ -1,1 +1,1 @@
-"""SMTP: session, login, time limits of each step, the client, the transport."""
+"""SMTP: look-ups of names, session, login, time limits of each step, the client, the transport."""

@@ -21,6 +21,7 @@ from channels.smtp_client.client import SmtpClient, TakenBack
 from channels.smtp_client.host_names import connected, own_name, readable
 from channels.smtp_client.login import log_in
 from channels.smtp_client.mail_request import Envelope, Login, SmtpReply, SmtpReplySet, SmtpStage
+from channels.smtp_client.name_lookups import Address
 from channels.smtp_client.timing import FINAL, Timing
 
 log = structlog.get_logger(__name__)
@@ -37,7 +38,7 @@ most so many seconds."""
 _TOO_LATE: Final = "the deadline passed before the server had answered"
 T = TypeVar("T")
 
-Resolve = Callable[[str, int, float], list[tuple[socket.AddressFamily, tuple[str, int]]]]
+Resolve = Callable[[str, int, float], list[Address]]
 """Host, port and seconds to the addresses to try; raises OSError."""
 
 

@@ -11,12 +11,10 @@ server is silent and right before the dot. Until the dot no server can have acte
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
-from concurrent.futures import CancelledError, ThreadPoolExecutor
 from math import inf
 from time import monotonic
-from typing import Final, cast
+from typing import Final
 
 import httpx
 
@@ -35,13 +33,12 @@ from channels.smtp_client.mail_request import (
     envelope_of,
     written_told,
 )
+from channels.smtp_client.name_lookups import NameLookups
 from channels.smtp_client.session import SessionLost, SmtpSession, SmtpTarget
 from channels.smtp_client.timing import Timing
 from channels.tls.context import CaBundles
 
 DEFAULT_IDLE_S: Final = 60.0
-_RESOLVERS: Final = 2
-"""Threads that resolve names: the system's resolver has no deadline, and a call must keep its own."""
 
 
 class SmtpTransport:
@@ -57,7 +54,7 @@ class SmtpTransport:
         self._trust = CaBundles(ca_bundle)
         self._clock = clock
         self._idle: IdlePool[SmtpTarget, SmtpSession] = IdlePool("smtp-janitor", idle_s, clock)
-        self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="smtp-names")
+        self._names = NameLookups()
 
     @property
     def beat(self) -> float:
@@ -88,7 +85,7 @@ class SmtpTransport:
     def close(self) -> None:
         """Closes every idle session; those in use close when their call ends. Idempotent."""
         self._idle.close()
-        self._resolvers.shutdown(wait=False, cancel_futures=True)
+        self._names.close()
 
     @property
     def idle(self) -> int:
@@ -107,7 +104,8 @@ class SmtpTransport:
         try:
             session = self._kept(route, timing)
             if session is None:
-                session = SmtpSession(route, self._trust.context(route.ca_file), self._resolve)
+                context = self._trust.context(route.ca_file)
+                session = SmtpSession(route, context, self._names.addresses)
                 refused = session.open(timing, ask)
                 if refused is not None:
                     session.close()
@@ -141,17 +139,6 @@ class SmtpTransport:
             self._idle.put(route, session)
         else:
             session.close()
-
-    def _resolve(
-        self, host: str, port: int, timeout_s: float
-    ) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
-        """Returns the host's addresses. Raises OSError, also if the transport is closed meanwhile."""
-        try:
-            asked = self._resolvers.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-            found = asked.result(max(timeout_s, 0.0))
-        except (RuntimeError, CancelledError) as exc:
-            raise OSError("the transport is closed") from exc
-        return [(family, cast("tuple[str, int]", address)) for family, _, _, _, address in found]
 
 
 def _lost(session: SmtpSession | None, exc: SessionLost) -> SmtpReplySet | Failure:

@@ -26,6 +26,7 @@ from channels.smtp_client.mail_request import (
     mail_request,
     read_told,
 )
+from channels.smtp_client.name_lookups import NameLookups
 from channels.smtp_client.session import MAX_MESSAGES
 from channels.smtp_client.transport import SmtpTransport
 from simulator.servers.certificates import Authority
@@ -42,6 +43,8 @@ from tests.channels.smtp_server import (
 
 MESSAGE = b"From: a@example.com\r\n\r\nhello\r\n"
 PASSWORD = "the-password"
+DEAD = "mail.dead.example"
+"""A server whose name servers do not answer."""
 TOTAL_S = 1.0
 """Enough to reach the stage that hangs, also on a busy machine."""
 
@@ -514,38 +517,93 @@ def test_a_name_that_is_not_found_was_not_sent(transport: SmtpTransport) -> None
     assert (failure.phase, failure.code) == (Phase.NOT_WRITTEN, "dns")
 
 
-def test_a_resolver_that_takes_too_long_holds_nobody(
+class Names:
+    """A resolver that says nothing about one server until the test lets it."""
+
+    def __init__(self, dead: str = DEAD) -> None:
+        self.dead = dead
+        self.asked: list[str] = []
+        self.waiting = threading.Event()
+        """Set by the first question about the dead name."""
+        self.answers = threading.Event()
+        self._resolve = socket.getaddrinfo
+
+    def __call__(self, host: str, *given: Any, **named: Any) -> Any:
+        if host != self.dead:
+            return self._resolve(host, *given, **named)
+        self.asked.append(host)
+        self.waiting.set()
+        self.answers.wait(PATIENCE_S)
+        raise socket.gaierror(socket.EAI_AGAIN, "too late")
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Names]:
+    made = Names()
+    monkeypatch.setattr(socket, "getaddrinfo", made)
+    yield made
+    made.answers.set()
+
+
+def unresolved(total_s: float = 0.1, host: str = DEAD) -> httpx.Request:
+    return mail(25, host=host, tls="starttls", total_s=total_s)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_a_name_that_is_not_resolved_in_time_holds_up_its_own_calls_alone(
+    transport: SmtpTransport, names: Names, host: str
+) -> None:
+    for _ in range(4):
+        failure = failed(transport.send(unresolved()))
+        assert (failure.phase, failure.code) == (Phase.NOT_WRITTEN, "dns")
+        assert failure.detail == f"{DEAD}: the name was not resolved in time"
+    assert names.asked == [DEAD], "its calls share one look-up"
+    with MailServer() as server:
+        assert told(transport.send(mail(server, host=host))).stage is SmtpStage.FINAL
+
+
+def test_a_name_is_looked_up_anew_once_its_look_up_has_ended(
+    transport: SmtpTransport, names: Names
+) -> None:
+    failed(transport.send(unresolved()))
+    (looking,) = [one for one in threading.enumerate() if one.name == f"smtp-name-{DEAD}"]
+    names.answers.set()
+    looking.join(PATIENCE_S)
+    assert failed(transport.send(unresolved(PATIENCE_S))).detail.endswith("too late")
+    assert names.asked == [DEAD] * 2
+
+
+def test_without_a_thread_a_name_is_not_resolved_and_an_address_needs_none(
     transport: SmtpTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answered = threading.Event()
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
 
-    def slow(*_: object, **__: object) -> object:
-        answered.wait(PATIENCE_S)
-        raise OSError("too late")
-
-    monkeypatch.setattr(socket, "getaddrinfo", slow)
-    failure = failed(transport.send(mail(25, total_s=0.2)))
-    answered.set()
+    lookups = NameLookups()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        failure = failed(transport.send(mail(25, host="localhost")))
+        found = lookups.addresses("127.0.0.1", 25, 0.0)
     assert (failure.phase, failure.code) == (Phase.NOT_WRITTEN, "dns")
+    assert found == [(socket.AF_INET, ("127.0.0.1", 25))]
+    with MailServer() as server:
+        assert told(transport.send(mail(server, host="localhost"))).stage is SmtpStage.FINAL
+
+
+def test_a_name_that_can_be_none_is_a_bad_request(transport: SmtpTransport) -> None:
+    with pytest.raises(BadRequest):
+        transport.send(unresolved(PATIENCE_S, host="a" * 64 + ".example"))
 
 
 def test_a_transport_that_is_closed_meanwhile_was_sent_nothing(
-    transport: SmtpTransport, monkeypatch: pytest.MonkeyPatch
+    transport: SmtpTransport, names: Names
 ) -> None:
-    asked, answered = threading.Event(), threading.Event()
-
-    def slow(*_: object, **__: object) -> object:
-        asked.set()
-        answered.wait(PATIENCE_S)
-        raise OSError("too late")
-
-    monkeypatch.setattr(socket, "getaddrinfo", slow)
     with ThreadPoolExecutor(3) as pool:
-        calls = [pool.submit(transport.send, mail(25)) for _ in range(3)]
-        assert asked.wait(PATIENCE_S)
+        calls = [pool.submit(transport.send, unresolved(PATIENCE_S)) for _ in range(3)]
+        assert names.waiting.wait(PATIENCE_S)
         transport.close()
-        answered.set()
-        assert {failed(one.result()).phase for one in calls} == {Phase.NOT_WRITTEN}
+        failures = [failed(one.result(PATIENCE_S / 2)) for one in calls]
+    assert {failure.phase for failure in failures} == {Phase.NOT_WRITTEN}
 
 
 def test_a_reply_without_end_is_cut_off(transport: SmtpTransport) -> None:
