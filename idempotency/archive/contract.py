@@ -65,7 +65,8 @@ class Archive(Protocol):
     """Thread-safe. Every method raises LedgerError and nothing else of the database's."""
 
     def days(self, keep_days: int) -> list[int]:
-        """Returns the days with rows that are older than `keep_days` whole days, oldest first."""
+        """Returns the days with rows or payloads that are older than `keep_days` whole days, oldest
+        first."""
 
     def survey(self, day: int) -> Day:
         """Returns the day's counts. Reads all of it: for people, not for polling."""

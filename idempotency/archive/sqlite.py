@@ -2,6 +2,8 @@
 
 Each batch is one transaction: read, written to the file and on disk, deleted. A crash in between leaves
 rows that are in the file already; they go there once more, the same to the byte.
+
+Shared payloads leave after all rows of their day. The day has left once none of either is in the database.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from idempotency.archive.contract import (
     open_states,
 )
 from idempotency.archive.row_files import append_rows
-from idempotency.error_mapping import errors
+from idempotency.error_mapping import connected, errors
 from idempotency.transactions import Clock, LedgerPart
 
 BATCH: Final = 500
@@ -33,6 +35,7 @@ _MS_PER_DAY: Final = 86_400_000
 # Rows are in the order in which they came, so the first one's day is the oldest.
 _OLDEST = text("SELECT day FROM deliveries ORDER BY rowid LIMIT 1")
 _DAYS = text("SELECT DISTINCT day FROM deliveries WHERE day < :before ORDER BY day")
+_PAYLOAD_DAYS: Final = "SELECT DISTINCT day FROM payloads WHERE day < ?"
 _STATES = ", ".join(f"'{state}'" for state in open_states())
 _SURVEY = text(f"""
 SELECT count(*) AS rows, coalesce(sum(state IN ({_STATES})), 0) AS open,
@@ -64,9 +67,10 @@ class SqliteArchive(LedgerPart):
         with self._begin() as (connection, now):
             before = now // _MS_PER_DAY - keep_days
             oldest = connection.execute(_OLDEST).scalar_one_or_none()
-            if oldest is None or oldest >= before:
-                return []
-            return list(connection.execute(_DAYS, {"before": before}).scalars())
+            found: set[int] = set()
+            if oldest is not None and oldest < before:
+                found.update(connection.execute(_DAYS, {"before": before}).scalars())
+        return sorted(found | self._payload_days(before))
 
     def survey(self, day: int) -> Day:
         with errors(), self._database.begin() as connection:
@@ -95,12 +99,18 @@ class SqliteArchive(LedgerPart):
         return Archived(day, rows, str(path), parked)
 
     def finish(self) -> int:
-        """Returns 0: each batch is whole, so that nothing is left half done."""
+        """Returns 0: `days` names a day until its rows and its payloads have left."""
         return 0
 
     def file_of(self, day: int) -> Path:
         """Returns the day's file."""
         return self._folder / f"deliveries-{compact(day)}.jsonl.gz"
+
+    def _payload_days(self, before: int) -> set[int]:
+        """Returns the days of shared payloads before this one. The table has no index of days: all of it is
+        read, in no transaction of ours, which would keep writers out."""
+        with connected(self._database) as connection:
+            return {day for (day,) in connection.execute(_PAYLOAD_DAYS, (before,))}
 
     def _payloads(self, path: Path, day: int) -> None:
         found: Sequence[Any] = (None,)

@@ -1,7 +1,9 @@
 """Days that are over leave the ledger: whole, with their names, and never with a row that is still open."""
 
 import gzip
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,12 @@ import msgspec
 import psycopg
 import pytest
 
+from backends.sql.database import Database
 from idempotency.archive.contract import Archive, DayOpen, least_days
 from idempotency.archive.postgres import PostgresArchive
 from idempotency.archive.sqlite import SqliteArchive
 from idempotency.claims.store import MS_PER_DAY
+from idempotency.error_mapping import connected
 from idempotency.ledger import LedgerUnavailable
 from idempotency.partitions import ensure_partitions
 from idempotency.sql_ledger import SqlLedger
@@ -249,6 +253,62 @@ def test_the_default_partition_too_stays_with_an_open_row(
     with pytest.raises(DayOpen):
         archive.archive(day)
     assert count(world, "deliveries") == 3
+
+
+def shared_pair(ledger: SqlLedger) -> list[Delivery]:
+    """Two settled deliveries that share their payload."""
+    pair = claimed(ledger, *deliveries(receivers=("+8613800000001", "+8613800000002")))
+    for one in pair:
+        settle(ledger, one, Event.ACCEPTED, provider_id="p")
+    return pair
+
+
+def dies(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_crash_before_the_shared_payloads_is_finished_by_the_next(
+    world: World,
+    ledger: SqlLedger,
+    archive: Archive,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    pair = shared_pair(ledger)
+    years_later(world, ledger)
+    sent(ledger, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteArchive, "_payloads", dies)
+        with pytest.raises(KeyboardInterrupt):
+            archive.archive(DAY)
+    assert (count(world, "deliveries"), count(world, "payloads")) == (1, 1)
+    assert archive.days(KEEP) == [DAY]
+    assert archive.archive(DAY).rows == 0
+    assert archive.days(KEEP) == []
+    assert count(world, "payloads") == 0
+    archived = ledger.archived(str(tmp_path / "archive"))
+    found = archived.find(pair[0].notification.id)
+    assert [archived.kept(row).payload for row in found] == [pair[0].payload] * 2
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_writers_go_on_while_the_days_of_payloads_are_read(
+    world: World, ledger: SqlLedger, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table has no index of days: all of it is read, without SQLite's one lock of writers."""
+    shared_pair(ledger)
+    seen: list[Delivery] = []
+
+    @contextmanager
+    def meanwhile(database: Database) -> Iterator[Any]:
+        with connected(database) as connection:
+            seen.extend(sent(ledger, 1))
+            yield connection
+
+    monkeypatch.setattr("idempotency.archive.sqlite.connected", meanwhile)
+    assert archive.days(-1) == [DAY]
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
