@@ -3,8 +3,8 @@
     detach    one transaction under the lock on the tables: nobody writes between the check and the move.
               It changes the catalogue alone, however many rows there are
 
-A day may have no partition of its own (docs/ledger.md). Its rows leave the default one in batches, each
-under its own lock.
+A day may have no partition of its own (docs/ledger.md), in one of the tables or in all. Its rows leave the
+default one in batches, each under its own lock.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _EPOCH: Final = date(1970, 1, 1)
 _PARTITIONS: Final = """
 SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
  WHERE i.inhparent = '{table}'::regclass"""
+_DAY: Final = r"{table}_(\d{{4}})(\d{{2}})(\d{{2}})"
 _STRAYED: Final = "SELECT DISTINCT day FROM {table}_default WHERE day < :before"
 _THERE = text("SELECT to_regclass(:name) IS NOT NULL")
 _MOVE: Final = """
@@ -58,18 +59,18 @@ class DayPartitions(LedgerPart):
         super().__init__(database, clock)
         self._tables = tables
         self._main = tables.names[0]
-        self._named = re.compile(rf"^{self._main}_(\d{{4}})(\d{{2}})(\d{{2}})$")
 
     def days(self, keep_days: int) -> list[int]:
-        """See `Archive.days`; empty partitions count too."""
+        """See `Archive.days`; empty partitions count too, and so does a day that has left some of the
+        tables alone."""
         with self._begin() as (connection, now):
             before = now // _MS_PER_DAY - keep_days
-            names = connection.execute(text(_PARTITIONS.format(table=self._main))).scalars()
-            own = {
-                day for name in names if (day := self._day_of(name)) is not None and day < before
-            }
-            statement = text(_STRAYED.format(table=self._main))
-            return sorted(own | set(connection.execute(statement, {"before": before}).scalars()))
+            found: set[int] = set()
+            for table in self._tables.names:
+                found |= {day for day in _partition_days(connection, table) if day < before}
+                statement = text(_STRAYED.format(table=table))
+                found.update(connection.execute(statement, {"before": before}).scalars())
+            return sorted(found)
 
     def has_open(self, day: int) -> bool:
         """See `Archive.has_open`."""
@@ -86,6 +87,7 @@ class DayPartitions(LedgerPart):
                 self._detach(day)
         else:
             self._move_strayed(day)
+            self._detach_others(day)
         return name
 
     def _is_own(self, name: str) -> bool:
@@ -93,7 +95,9 @@ class DayPartitions(LedgerPart):
             statement = text(_PARTITIONS.format(table=self._main))
             return name in set(connection.execute(statement).scalars())
 
-    def _detach(self, day: int) -> None:
+    def _detach(self, day: int, rows_in: str = "") -> None:
+        """Moves the day's partitions, of those tables that have one. `rows_in` is the table whose rows must
+        not be open; empty: the first table's partition."""
         try:
             with self._database.begin() as connection:
                 _prepare(connection)
@@ -101,11 +105,20 @@ class DayPartitions(LedgerPart):
                 # The parents first: writers lock a parent before its partition.
                 parents = ", ".join(f"ONLY {table}" for table in self._tables.names)
                 run(f"LOCK TABLE {parents} IN ACCESS EXCLUSIVE MODE")
-                self._refuse_open(connection, partition_name(self._main, day), day)
+                self._refuse_open(connection, rows_in or partition_name(self._main, day), day)
                 for table in self._tables.names:
-                    _leave(connection, table, partition_name(table, day))
+                    _leave(connection, table, day)
         except ProgrammingError as exc:
             raise _judged(exc) from exc
+
+    def _detach_others(self, day: int) -> None:
+        """Moves what partitions there are of a day whose rows were in the default one: those of its
+        payloads."""
+        with errors():
+            with self._database.begin() as connection:
+                there = any(_is_there(connection, table, day) for table in self._tables.names)
+            if there:
+                self._detach(day, f"{self._main}_default")
 
     def _move_strayed(self, day: int) -> None:
         moved = 1
@@ -123,6 +136,8 @@ class DayPartitions(LedgerPart):
         self._refuse_open(connection, f"{self._main}_default", day)
         moved = 0
         for table in self._tables.names:
+            if _is_there(connection, table, day):
+                continue  # it leaves whole, after the rows
             target = partition_name(table, day)
             connection.exec_driver_sql(
                 f"CREATE TABLE IF NOT EXISTS {SCHEMA}.{target} (LIKE {table} INCLUDING ALL)"
@@ -139,12 +154,6 @@ class DayPartitions(LedgerPart):
         if connection.execute(statement, {"day": day}).scalar_one():
             raise DayOpen(f"{date_of(day)} has open rows: it stays until they have ended")
 
-    def _day_of(self, name: str) -> int | None:
-        found = self._named.match(name)
-        if found is None:
-            return None
-        return (date(*map(int, found.groups())) - _EPOCH).days
-
 
 def _prepare(connection: Connection) -> None:
     """Takes the lock that making partitions takes, too. Makes the schema if it is missing."""
@@ -154,10 +163,34 @@ def _prepare(connection: Connection) -> None:
         connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
 
 
-def _leave(connection: Connection, table: str, name: str) -> None:
-    if connection.execute(_THERE, {"name": name}).scalar_one():
+def _partition_days(connection: Connection, table: str) -> list[int]:
+    """Returns the days with a partition of their own."""
+    named = re.compile(_DAY.format(table=table))
+    names = connection.execute(text(_PARTITIONS.format(table=table))).scalars()
+    found = [match for name in names if (match := named.fullmatch(name))]
+    return [(date(*map(int, match.groups())) - _EPOCH).days for match in found]
+
+
+def _is_there(connection: Connection, table: str, day: int) -> bool:
+    """Returns whether the table has a partition for the day."""
+    name = partition_name(table, day)
+    return bool(connection.execute(_THERE, {"name": name}).scalar_one())
+
+
+def _leave(connection: Connection, table: str, day: int) -> None:
+    if _is_there(connection, table, day):
+        name = partition_name(table, day)
+        _drop_empty(connection, f"{SCHEMA}.{name}")
         connection.exec_driver_sql(f"ALTER TABLE {table} DETACH PARTITION {name}")
         connection.exec_driver_sql(f"ALTER TABLE {name} SET SCHEMA {SCHEMA}")
+
+
+def _drop_empty(connection: Connection, target: str) -> None:
+    """Makes room for a partition that an earlier version left behind, beside an empty table of its name."""
+    if connection.execute(_THERE, {"name": target}).scalar_one():
+        has_rows = text(f"SELECT EXISTS (SELECT FROM {target})")  # noqa: S608 - a name of ours
+        if not connection.execute(has_rows).scalar_one():
+            connection.exec_driver_sql(f"DROP TABLE {target}")
 
 
 def _judged(exc: ProgrammingError) -> Exception:

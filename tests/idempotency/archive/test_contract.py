@@ -1,7 +1,7 @@
 """Days that are over leave the ledger: whole, with their names, and never with a row that is still open."""
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import date
@@ -19,7 +19,7 @@ from idempotency.archive.sqlite import SqliteArchive
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.error_mapping import connected
 from idempotency.ledger import LedgerUnavailable
-from idempotency.partitions import ensure_partitions
+from idempotency.partitions import ensure_partitions, partition_name
 from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery
 from message.states import Event, State
@@ -288,6 +288,60 @@ def test_a_crash_before_the_shared_payloads_is_finished_by_the_next(
     assert archive.days(KEEP) == []
     assert count(world, "payloads") == 0
     archived = ledger.archived(str(tmp_path / "archive"))
+    found = archived.find(pair[0].notification.id)
+    assert [archived.kept(row).payload for row in found] == [pair[0].payload] * 2
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_crash_before_the_default_partitions_payloads_is_finished_by_the_next(
+    world: World, ledger: SqlLedger, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.advance(40 * MS_PER_DAY)  # no partition was made for that day
+    day = world.now // MS_PER_DAY
+    pair = shared_pair(ledger)
+    world.advance((KEEP + 1) * MS_PER_DAY)
+    move_some = PostgresArchive._move_some
+    with monkeypatch.context() as patched:
+        steps: Iterator[Callable[..., Any]] = iter([move_some, dies])
+        patched.setattr(PostgresArchive, "_move_some", lambda *given: next(steps)(*given))
+        with pytest.raises(KeyboardInterrupt):
+            archive.archive(day)
+    assert (count(world, "deliveries"), count(world, "payloads")) == (0, 1)
+    archive.finish()
+    assert day in archive.days(KEEP)
+    archive.archive(day)
+    assert day not in archive.days(KEEP)
+    assert count(world, "payloads") == 0
+    archived = ledger.archived()
+    found = archived.find(pair[0].notification.id)
+    assert [archived.kept(row).payload for row in found] == [pair[0].payload] * 2
+
+
+@pytest.mark.parametrize("left_behind", [False, True])
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_payloads_in_a_partition_leave_with_rows_of_the_default_one(
+    world: World, ledger: SqlLedger, archive: Archive, left_behind: bool
+) -> None:
+    """A day's rows strayed, and then its partitions were made: one for payloads, none for rows. Earlier
+    versions left that partition behind, and an empty table of its name in the archive."""
+    assert isinstance(archive, PostgresArchive)
+    world.advance(40 * MS_PER_DAY)
+    day = world.now // MS_PER_DAY
+    sent(ledger, 1)
+    ensure_partitions(ledger.database)
+    pair = shared_pair(ledger)
+    world.advance((KEEP + 1) * MS_PER_DAY)
+    assert day in archive.days(KEEP)
+    if left_behind:
+        archive._move_strayed(day)
+        name = partition_name("payloads", day)
+        world.run(f"CREATE TABLE archive.{name} (LIKE payloads INCLUDING ALL)")
+        assert (count(world, "deliveries"), count(world, "payloads")) == (0, 1)
+        assert day in archive.days(KEEP)
+    archive.archive(day)
+    assert day not in archive.days(KEEP)
+    assert (count(world, "deliveries"), count(world, "payloads")) == (0, 0)
+    archived = ledger.archived()
     found = archived.find(pair[0].notification.id)
     assert [archived.kept(row).payload for row in found] == [pair[0].payload] * 2
 
