@@ -22,7 +22,7 @@ from idempotency.archive.contract import (
     folder_of,
 )
 from idempotency.archive.day_partitions import DayPartitions, DayTables
-from idempotency.archive.row_files import append_rows
+from idempotency.archive.row_files import RowFile
 from idempotency.error_mapping import errors
 from idempotency.partitions import LOOKBACK_TABLES
 from idempotency.sql_ledger import SqlLedger
@@ -87,7 +87,8 @@ class SqliteTransactions(LedgerPart):
 
     def archive(self, day: int) -> Archived:
         """See `TransactionArchive.archive`."""
-        path, rows, place = self._folder / f"{KIND}-{compact(day)}.jsonl.gz", 0, 0
+        file = RowFile(self._folder / f"{KIND}-{compact(day)}.jsonl.gz")
+        rows, place = 0, 0
         while True:
             with errors(), self._database.begin() as connection:
                 statement = text(_OPEN.format(table=LOOKBACK_TABLES[0]))
@@ -95,11 +96,11 @@ class SqliteTransactions(LedgerPart):
                     raise DayOpen(f"{date_of(day)} has open transactions: it stays")
                 asked = {"day": day, "after": place, "batch": BATCH}
                 found = connection.execute(_ROWS, asked).mappings().all()
-                append_rows(path, KIND, found)
+                file.append(KIND, found)
                 for row in found:
                     connection.execute(_GONE, {"place": row["place"], "version": row["version"]})
             if not found:
-                return Archived(day, rows, str(path))
+                return Archived(day, rows, str(file.path))
             rows, place = rows + len(found), found[-1]["place"]
 
 

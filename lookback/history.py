@@ -5,9 +5,7 @@ A tx_id names its day, so one table or file is read. A biz_id is looked for in e
 
 from __future__ import annotations
 
-import gzip
 import re
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +14,7 @@ from sqlalchemy import text
 
 from backends.sql.database import Database
 from idempotency.archive.contract import compact, folder_of
+from idempotency.archive.row_files import FileRows, rows_with
 from idempotency.error_mapping import errors
 from idempotency.ledger import LedgerUnavailable
 from lookback.archive import KIND
@@ -28,6 +27,7 @@ _TABLES: Final = text("""
 SELECT relname FROM pg_class
  WHERE relnamespace = to_regnamespace('archive') AND relkind = 'r' ORDER BY relname DESC""")
 _NAMED: Final = re.compile(r"lookback_transactions_\d{8}")
+_LINES: Final = msgspec.json.Decoder(dict[str, Any])
 _FIND: Final = """
 (SELECT {columns} FROM archive.{table} WHERE tx_id = :name)
  UNION ALL
@@ -43,14 +43,19 @@ class PastTransactions:
         self._folder = folder_of(database.url.database, folder, base)
 
     def find(self, name: str, limit: int) -> list[TxRow]:
-        """Returns the transactions with this tx_id or biz_id, the newest day first."""
+        """Returns the transactions with this tx_id or biz_id, the newest day first. Raises
+        LedgerUnavailable if none was found and a file is damaged."""
         found: list[TxRow] = []
+        damage = ""
         for place in self._places():
             if is_tx_id(name) and compact(day_of(name)) not in place:
                 continue
-            found += self._look(place, name, limit)
+            some = self._look(place, name, limit)
+            found, damage = found + some.rows, damage or some.damage
             if len(found) >= limit:
                 break
+        if damage and not found:
+            raise LedgerUnavailable(damage)
         return found[:limit]
 
     def _places(self) -> list[str]:
@@ -60,13 +65,13 @@ class PastTransactions:
         with errors(), self._database.begin() as connection:
             return [t for t in connection.execute(_TABLES).scalars() if _NAMED.fullmatch(t)]
 
-    def _look(self, place: str, name: str, limit: int) -> list[TxRow]:
+    def _look(self, place: str, name: str, limit: int) -> FileRows[TxRow]:
         if not self._database.is_postgres:
-            return list(_in_file(self._folder / place, name).values())
+            return _in_file(self._folder / place, name)
         statement = text(_FIND.format(columns=LIGHT, table=place))
         with errors(), self._database.begin() as connection:
             found = connection.execute(statement, {"name": name, "limit": limit}).mappings()
-            return [past_row(row) for row in found]
+            return FileRows([past_row(row) for row in found], "")
 
 
 def past_row(found: Any) -> TxRow:
@@ -75,21 +80,8 @@ def past_row(found: Any) -> TxRow:
     return TxRow(**known | {"state": TxState(found["state"]), "body": None})
 
 
-def _in_file(path: Path, name: str) -> dict[str, TxRow]:
+def _in_file(path: Path, name: str) -> FileRows[TxRow]:
     """Raises LedgerUnavailable. A row that was written twice counts once."""
-    try:
-        return {
-            row["tx_id"]: past_row(row)
-            for row in _lines(path, name)
-            if name in (row["tx_id"], row["biz_id"])
-        }
-    except (OSError, EOFError, msgspec.MsgspecError) as exc:
-        raise LedgerUnavailable(f"the archive {path} cannot be read: {exc}") from exc
-
-
-def _lines(path: Path, name: str) -> Iterator[Mapping[str, Any]]:
-    wanted = msgspec.json.encode(name)
-    with gzip.open(path, "rb") as file:
-        for line in file:
-            if wanted in line:
-                yield msgspec.json.decode(line)
+    lines, damage = rows_with(path, name, _LINES)
+    named = (row for row in lines if name in (row["tx_id"], row["biz_id"]))
+    return FileRows(list({row["tx_id"]: past_row(row) for row in named}.values()), damage)

@@ -222,7 +222,8 @@ def _narrowed(stories: list[Story], receiver: str, template: str) -> list[Story]
 
 def _remark(found: Found, stories: Sequence[Story], *, searched: bool) -> None:
     """Prints the age of the rebuilt traces, and the places that gave nothing: after a search each, else
-    only where the live places knew too little."""
+    only where the live places knew too little. Damage of the archive is always printed,
+    since rows may be missing."""
     rebuilt = any("rebuilt" in one.sources for story in stories for one in story.deliveries)
     if (rebuilt or searched) and found.rebuilt_until is not None:
         ago = age(time.time_ns() // 1_000_000 - found.rebuilt_until)
@@ -230,6 +231,8 @@ def _remark(found: Found, stories: Sequence[Story], *, searched: bool) -> None:
     if searched or not stories:
         for remark in found.remarks:
             err().print(remark, markup=False)
+    if found.damage:
+        err().print(found.damage, markup=False)
 
 
 def _note_left_out(database: Database, name: str, since: int, stories: Sequence[Story]) -> None:

@@ -67,6 +67,8 @@ class Found(msgspec.Struct):
     stories: list[Story]
     remarks: list[str] = []
     rebuilt_until: int | None = None
+    damage: str = ""
+    """What of the archive could not be read, in one sentence; empty: nothing is missing."""
 
 
 class TraceSearch:
@@ -76,6 +78,7 @@ class TraceSearch:
         self._settings = settings
         self._database = database
         self._remarks: list[str] = []
+        self._damage = ""
         self._past_places: dict[str, str] = {}
         self._rebuilt = self._opened()
         self._until = self._rebuilt_until()
@@ -113,16 +116,18 @@ class TraceSearch:
     ) -> Found:
         parts = live_parts(self._database, name, rows, ids)
         parts.rebuilt, parts.rebuilt_until, parts.past = rebuilt, self._until, self._past_places
-        return Found(stories_of(ids, parts), self._remarks, self._until)
+        return Found(stories_of(ids, parts), self._remarks, self._until, self._damage)
 
     def _past(self, name: str, window: SearchWindow) -> list[LedgerRow]:
         """Returns the archive's rows of that name, and notes their places."""
         folder, base = self._settings.recovery.archive_dir, self._settings.base
+        archive = PastDeliveries(self._database, folder, base)
         try:
-            found = PastDeliveries(self._database, folder, base).find(name, *window)
+            found = archive.find(name, *window)
         except LedgerError as exc:
             self._remarks.append(f"the archive was not searched: {exc}")
             return []
+        self._damage = self._damage or archive.damage
         self._past_places |= {past.row.delivery_key: past.where for past in found}
         return [_as_row(past.row) for past in found]
 

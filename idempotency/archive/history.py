@@ -1,14 +1,13 @@
 """Rows that left the ledger with their day, as `hongyan trace` shows them; nothing here writes.
 
-Each day keeps its indexes on PostgreSQL. On SQLite whole files are read, a line at a time. The newest day
-comes first, and the search ends with the first day that has the name; a biz_id is looked for in every day.
+Each day keeps its indexes on PostgreSQL. On SQLite whole files are read. The newest day comes first, and
+the search ends with the first day that has the name; a biz_id is looked for in every day.
 """
 
 from __future__ import annotations
 
-import gzip
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,6 +18,7 @@ from sqlalchemy import Connection, text
 from backends.sql.database import Database
 from idempotency.archive.contract import SCHEMA, folder_of
 from idempotency.archive.lookup import files_in, tables_in_postgres
+from idempotency.archive.row_files import rows_with
 from idempotency.error_mapping import errors
 from idempotency.ledger import LedgerUnavailable
 from idempotency.lookups import LIMIT, FoundRow
@@ -34,6 +34,7 @@ _NAMED: Final = """
 (SELECT {columns} FROM archive.{table} WHERE delivery_key = :name) UNION ALL
 (SELECT {columns} FROM archive.{table} WHERE biz_id = :name AND created_at >= :since
   ORDER BY created_at DESC LIMIT :limit)"""
+_LINES: Final = msgspec.json.Decoder(dict[str, Any])
 _OF_MESSAGE: Final = "SELECT {columns} FROM archive.{table} WHERE message_id = :name LIMIT :limit"
 
 
@@ -50,19 +51,23 @@ Look = Callable[[str, int], list[PastRow]]
 
 
 class PastDeliveries:
-    """Every method raises LedgerError."""
+    """Every method raises LedgerError. For one thread."""
 
     def __init__(self, database: Database, folder: str = "", base: str = ".") -> None:
         """`folder` is `recovery.archive_dir`, relative to `base`; SQLite's files are there."""
         self._database = database
         self._folder = folder_of(database.url.database, folder, base)
+        self.damage = ""
+        """What the last `find` could not read, in one sentence; empty: it read all."""
 
     def find(self, name: str, since: int = 0, limit: int = LIMIT) -> list[PastRow]:
         """Returns the rows of a message id, of the message of a delivery key, or of a biz_id.
 
         Of a biz_id: those made since then (epoch milliseconds), newest first, until `limit` messages.
+        Raises LedgerUnavailable if none was found and a file is damaged.
         """
         found: list[PastRow] = []
+        self.damage = ""
         for place in self._places():
             if _end_of(place) < since:
                 break
@@ -71,6 +76,8 @@ class PastDeliveries:
             messages = {past.row.message_id for past in found}
             if some and (some[0].row.biz_id != name or len(messages) >= limit):
                 break
+        if self.damage and not found:
+            raise LedgerUnavailable(self.damage)
         return found
 
     def _places(self) -> list[str]:
@@ -84,7 +91,19 @@ class PastDeliveries:
                 rows = _in_table(connection, place, name, since)
             return [PastRow(row, f"{SCHEMA}.{place}") for row in rows]
         path = self._folder / place
-        return [PastRow(row, str(path)) for row in _in_file(path, name, since)]
+        return [PastRow(row, str(path)) for row in self._in_file(path, name, since)]
+
+    def _in_file(self, path: Path, name: str, since: int) -> list[FoundRow]:
+        """A row that was written twice counts once."""
+
+        def run(name: str) -> list[FoundRow]:
+            lines, damage = rows_with(path, name, _LINES)
+            self.damage = self.damage or damage
+            kept = (line for line in lines if line["kind"] == "delivery")
+            rows = {line["delivery_key"]: _row(line) for line in kept}
+            return [row for row in rows.values() if row.biz_id != name or row.created_at >= since]
+
+        return _chosen(run(name), name, run)
 
 
 def _end_of(place: str) -> int:
@@ -105,19 +124,6 @@ def _in_table(connection: Connection, table: str, name: str, since: int) -> list
     return _chosen(run(_NAMED, name), name, lambda message: run(_OF_MESSAGE, message))
 
 
-def _in_file(path: Path, name: str, since: int) -> list[FoundRow]:
-    """Raises LedgerUnavailable. A row that was written twice counts once."""
-
-    def run(name: str) -> list[FoundRow]:
-        try:
-            rows = {row["delivery_key"]: _row(row) for row in _lines(path, name)}
-        except (OSError, EOFError, msgspec.MsgspecError) as exc:
-            raise LedgerUnavailable(f"the archive {path} cannot be read: {exc}") from exc
-        return [row for row in rows.values() if row.biz_id != name or row.created_at >= since]
-
-    return _chosen(run(name), name, run)
-
-
 def _chosen(
     rows: list[FoundRow], name: str, of_message: Callable[[str], list[FoundRow]]
 ) -> list[FoundRow]:
@@ -127,14 +133,6 @@ def _chosen(
     if key := next((row for row in rows if row.delivery_key == name), None):
         return [row for row in of_message(key.message_id) if row.message_id == key.message_id]
     return [row for row in rows if row.biz_id == name]
-
-
-def _lines(path: Path, name: str) -> Iterator[Mapping[str, Any]]:
-    wanted = msgspec.json.encode(name)
-    with gzip.open(path, "rb") as file:
-        for line in file:
-            if wanted in line and (row := msgspec.json.decode(line))["kind"] == "delivery":
-                yield row
 
 
 def _row(row: Mapping[str, Any]) -> FoundRow:

@@ -1,14 +1,13 @@
 """Searches for a delivery that left the ledger with its day (docs/archive.md); nothing here writes.
 
 PostgreSQL   the tables of the schema `archive`, the newest day first; each keeps its indexes
-SQLite       the compressed files, the newest day first, line by line
+SQLite       the compressed files, the newest day first, a batch of rows at a time
 """
 
 from __future__ import annotations
 
-import gzip
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,6 +17,7 @@ from sqlalchemy import Connection, text
 
 from backends.sql.database import Database
 from idempotency.archive.contract import SCHEMA
+from idempotency.archive.row_files import FileRows, rows_with
 from idempotency.error_mapping import errors
 from idempotency.ledger import LedgerUnavailable
 from idempotency.lookups import LIMIT, KeptRow
@@ -103,14 +103,18 @@ def find_in_postgres(database: Database, name: str) -> list[ArchivedRow]:
 
 
 def find_in_files(folder: Path, name: str) -> list[ArchivedRow]:
-    """Reads whole files, a line at a time. Returns the rows of the newest day that has any."""
+    """Reads whole files. Returns the rows of the newest day that has any. Raises LedgerUnavailable if none
+    was found and a file is damaged, or if a row's contents may be in the damage."""
+    damage = ""
     for path in _files(folder):
-        try:
-            found = _of_file(path, name)
-        except (OSError, EOFError, msgspec.MsgspecError) as exc:
-            raise LedgerUnavailable(f"the archive {path} cannot be read: {exc}") from exc
-        if found:
-            return found
+        found = _of_file(path, name)
+        if found.damage and not all(row.payload for row in found.rows):
+            raise LedgerUnavailable(found.damage)
+        if found.rows:
+            return found.rows
+        damage = damage or found.damage
+    if damage:
+        raise LedgerUnavailable(damage)
     return []
 
 
@@ -131,23 +135,25 @@ def _rows(connection: Connection, table: str, tables: list[str], name: str) -> l
     return [_archived(row, row.payload, f"{SCHEMA}.{table}") for row in found]
 
 
-def _of_file(path: Path, name: str) -> list[ArchivedRow]:
+def _of_file(path: Path, name: str) -> FileRows[ArchivedRow]:
     """Returns the file's rows of that name; a row that was written twice counts once."""
+    lines, damage = rows_with(path, name, _LINES)
     found = {
         line.delivery_key: line
-        for line in _lines(path, name)
+        for line in lines
         if line.kind == "delivery" and name in (line.delivery_key, line.message_id)
     }
     shared = {
         (line.message_id, line.body_digest): line.payload
         for message_id in {row.message_id for row in found.values() if row.payload is None}
-        for line in _lines(path, message_id)
+        for line in rows_with(path, message_id, _LINES).rows
         if line.kind == "payload"
     }
-    return [
+    rows = [
         _archived(row, row.payload or shared.get((row.message_id, row.body_digest)), str(path))
         for row in found.values()
     ]
+    return FileRows(rows, damage)
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -164,12 +170,7 @@ class _Line(msgspec.Struct, frozen=True):
     receiver: bytes = b""
 
 
-def _lines(path: Path, name: str) -> Iterator[_Line]:
-    wanted, decoder = msgspec.json.encode(name), msgspec.json.Decoder(_Line)
-    with gzip.open(path, "rb") as file:
-        for line in file:
-            if wanted in line:
-                yield decoder.decode(line)
+_LINES: Final = msgspec.json.Decoder(_Line)
 
 
 def _archived(row: Any, payload: bytes | None, where: str) -> ArchivedRow:

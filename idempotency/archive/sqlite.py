@@ -24,7 +24,7 @@ from idempotency.archive.contract import (
     date_of,
     open_states,
 )
-from idempotency.archive.row_files import append_rows
+from idempotency.archive.row_files import RowFile
 from idempotency.error_mapping import connected, errors
 from idempotency.transactions import Clock, LedgerPart
 
@@ -82,21 +82,21 @@ class SqliteArchive(LedgerPart):
             return bool(connection.execute(_OPEN, {"day": day}).scalar_one())
 
     def archive(self, day: int) -> Archived:
-        path, rows, place, parked = self.file_of(day), 0, 0, 0
+        file, rows, place, parked = RowFile(self.file_of(day)), 0, 0, 0
         while True:
             with errors(), self._database.begin() as connection:
                 _refuse_open(connection, day)
                 asked = {"day": day, "after": place, "batch": BATCH}
                 found = connection.execute(_ROWS, asked).mappings().all()
-                append_rows(path, "delivery", found)
+                file.append("delivery", found)
                 for row in found:
                     connection.execute(_GONE, {"place": row["place"], "version": row["version"]})
             if not found:
                 break
             rows, place = rows + len(found), found[-1]["place"]
             parked += sum(row["state"] == PARKED for row in found)
-        self._payloads(path, day)
-        return Archived(day, rows, str(path), parked)
+        self._payloads(file, day)
+        return Archived(day, rows, str(file.path), parked)
 
     def finish(self) -> int:
         """Returns 0: `days` names a day until its rows and its payloads have left."""
@@ -112,13 +112,13 @@ class SqliteArchive(LedgerPart):
         with connected(self._database) as connection:
             return {day for (day,) in connection.execute(_PAYLOAD_DAYS, (before,))}
 
-    def _payloads(self, path: Path, day: int) -> None:
+    def _payloads(self, file: RowFile, day: int) -> None:
         found: Sequence[Any] = (None,)
         while found:
             with errors(), self._database.begin() as connection:
                 _refuse_open(connection, day)
                 found = connection.execute(_PAYLOADS, {"day": day, "batch": BATCH}).mappings().all()
-                append_rows(path, "payload", found)
+                file.append("payload", found)
                 for row in found:
                     connection.execute(_PAYLOAD_GONE, dict(row))
 

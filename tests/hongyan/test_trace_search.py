@@ -99,6 +99,23 @@ def test_a_message_that_left_with_its_day_is_shown_with_its_place(
     assert "claimed in the ledger" in shown
 
 
+def test_damage_of_the_archive_is_printed_beside_what_was_found(
+    ledger: SqlLedger, hongyan: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("idempotency.archive.sqlite.BATCH", 1)
+    first, second = sent(ledger, biz_id="order-9"), sent(ledger, biz_id="order-9")
+    archive = archive_of(ledger, folder)
+    (day,) = archive.days(90)
+    file = Path(archive.archive(day).where)
+    file.write_bytes(file.read_bytes()[:-9])
+    said = hongyan("trace", "order-9", "--json")
+    assert (said.code, keys(said)) == (0, [first.key])
+    assert f"{file.name} cannot be read whole" in said.err
+    lost = hongyan("trace", second.key)
+    assert lost.code == 1
+    assert "the archive was not searched" in lost.err
+
+
 def test_parts_that_are_all_live_need_no_word_on_their_places(
     ledger: SqlLedger, settings: Settings, hongyan: Run
 ) -> None:

@@ -1,13 +1,15 @@
 """Past days leave whole, only when each of their transactions has ended, and stay readable."""
 
+import gzip
 from pathlib import Path
 
 import pytest
 
 from backends.lookback_settings import LookbackSettings
 from backends.settings import DatabaseSettings, Settings
-from idempotency.archive.contract import DayOpen
+from idempotency.archive.contract import DayOpen, compact
 from idempotency.claims.store import MS_PER_DAY
+from idempotency.ledger import LedgerUnavailable
 from lookback.archive import TransactionArchive, open_archive
 from lookback.desk import SqlLookbackDesk
 from lookback.history import PastTransactions
@@ -109,6 +111,30 @@ def test_the_upkeep_makes_partitions_and_archives_what_it_may(
     assert desk.find(names[0])[0].state == "FORWARDED"
     assert ground.state(still_open) == "PREPARED"
     assert LookbackUpkeep(settings, ground.ledger, "two").run_once() == 0, "one holds the duty"
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_a_torn_or_damaged_file_costs_no_other_row(
+    ground: Ground,
+    archive: TransactionArchive,
+    desk: SqlLookbackDesk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lookback.archive.BATCH", 1)
+    names = ended(ground)
+    ground.world.advance((KEEP + 1) * MS_PER_DAY)
+    folder = Path(archive._folder)  # type: ignore[attr-defined]
+    folder.mkdir()
+    file = folder / f"lookback-{compact(day_of(names[0]))}.jsonl.gz"
+    file.write_bytes(gzip.compress(b"of rows that are still in the database")[:-12])
+    assert archive.archive(day_of(names[0])).rows == 2
+    assert [desk.find(name)[0].state for name in names] == ["FORWARDED", "ROLLED_BACK"]
+    content = bytearray(file.read_bytes())
+    content[100] ^= 0xFF
+    file.write_bytes(content)
+    assert desk.find(names[1])[0].state == "ROLLED_BACK"
+    with pytest.raises(LedgerUnavailable, match="cannot be read whole"):
+        desk.find(names[0])
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], indirect=True)

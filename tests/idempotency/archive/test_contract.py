@@ -421,3 +421,66 @@ def test_what_left_is_found_by_its_key_and_its_message_and_can_be_opened(
     assert {archived.kept(row).receiver for row in both} == {item.receiver for item in two}
     assert {archived.kept(row).payload for row in both} == {two[0].payload}
     assert archived.find("nobody") == []
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_write_that_a_crash_cut_short_costs_no_row(
+    world: World, ledger: SqlLedger, archive: Archive, tmp_path: Path
+) -> None:
+    assert isinstance(archive, SqliteArchive)
+    items = sent(ledger, 3)
+    years_later(world, ledger)
+    torn = archive.file_of(DAY)
+    torn.parent.mkdir()
+    torn.write_bytes(gzip.compress(b"of rows that are still in the database")[:-12])
+    done = archive.archive(DAY)
+    assert {row["delivery_key"] for row in left(world, done.where)} == {one.key for one in items}
+    archived = ledger.archived(str(tmp_path / "archive"))
+    assert all(archived.find(one.key) for one in items)
+
+
+@pytest.fixture
+def damaged(
+    world: World,
+    ledger: SqlLedger,
+    archive: Archive,
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[Delivery]:
+    """Four deliveries in two batches of one file, whose first batch is damaged. A fifth one is in the file
+    of the day before."""
+    monkeypatch.setattr("idempotency.archive.sqlite.BATCH", 2)
+    older = sent(ledger, 1)
+    world.advance(MS_PER_DAY)
+    items = sent(ledger, 4)
+    years_later(world, ledger)
+    archive.archive(DAY)
+    file = Path(archive.archive(DAY + 1).where)
+    content = bytearray(file.read_bytes())
+    content[100] ^= 0xFF
+    file.write_bytes(content)
+    return [*items, *older]
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_rows_outside_the_damage_of_a_file_are_found(
+    ledger: SqlLedger, damaged: list[Delivery], tmp_path: Path
+) -> None:
+    archived = ledger.archived(str(tmp_path / "archive"))
+    for one in damaged[2:]:
+        (row,) = archived.find(one.key)
+        assert archived.kept(row).payload == one.payload
+    for name in (damaged[0].key, damaged[1].notification.id, "nobody"):
+        with pytest.raises(LedgerUnavailable, match=r"20261214.* cannot be read whole: .* damaged"):
+            archived.find(name)
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_row_whose_shared_payload_is_in_the_damage_is_not_given_without_it(
+    world: World, ledger: SqlLedger, archive: Archive, tmp_path: Path
+) -> None:
+    (one, _) = shared_pair(ledger)
+    years_later(world, ledger)
+    file = Path(archive.archive(DAY).where)
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(LedgerUnavailable, match="cannot be read whole"):
+        ledger.archived(str(tmp_path / "archive")).find(one.key)

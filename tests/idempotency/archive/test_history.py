@@ -80,12 +80,17 @@ def test_without_an_archive_nothing_is_found(world: World, tmp_path: Path) -> No
     assert PastDeliveries(world.open().database, str(tmp_path / "none")).find("m0") == []
 
 
-def test_a_file_that_is_damaged_is_a_sentence(
-    past: PastDeliveries, world: World, tmp_path: Path
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_damage_of_a_file_is_a_sentence_and_hides_no_row_outside_of_it(
+    past: PastDeliveries, tmp_path: Path
 ) -> None:
-    if world.is_postgres:
-        return
     file = tmp_path / "left" / f"deliveries-{PLACES[1]}.jsonl.gz"
-    file.write_bytes(file.read_bytes()[:-9])
-    with pytest.raises(LedgerUnavailable, match=rf"{PLACES[1]}.* cannot be read"):
-        past.find("twice")
+    content = bytearray(file.read_bytes())
+    content[100] ^= 0xFF  # in the rows' member; the payload's is behind it
+    file.write_bytes(content)
+    with pytest.raises(LedgerUnavailable, match=rf"{PLACES[1]}.* cannot be read whole"):
+        past.find("m1")
+    assert [one.row.message_id for one in past.find("twice")] == ["m0", "m0"]
+    assert PLACES[1] in past.damage
+    assert past.find("twice", NOON + 2 * MS_PER_DAY) == []
+    assert past.damage == "", "no file was read"
