@@ -15,6 +15,7 @@ from idempotency.receipts.store import Receipts
 from idempotency.recovery.contract import owner_death_of, row_facts
 from message.states import State
 from receipts.metrics import ReceiptMetrics
+from sending.runtime.threads import ThreadGroup
 from tracing.events import Recorder, Stage, TraceEvent, owner_death
 from tracing.masks import HashReceiver, mask, no_hash
 
@@ -60,11 +61,11 @@ class Matcher:
         self._forget_at = monotonic()
         self._wake = threading.Event()
         self._stopping = False
-        self._thread = threading.Thread(target=self.run, name="matcher")
+        self._thread: threading.Thread | None = None  # `start` writes it
 
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
+    def start(self, threads: ThreadGroup) -> None:
+        """Starts the thread as one of the group."""
+        self._thread = threads.start("matcher", self.run)
 
     def wake(self) -> None:
         """Starts a pass at once: there are new receipts."""
@@ -74,7 +75,7 @@ class Matcher:
         """Ends after the pass under way: waiting receipts are in the database. Idempotent."""
         self._stopping = True
         self._wake.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join()
 
     def waiting(self) -> float:

@@ -2,7 +2,8 @@
 
 The end, in this order: the server takes no push any more and answers those under way (at most GRACE_S);
 the pullers ask no more and store their last answers; the matcher ends its pass (waiting receipts are in the
-database); the trace is written out; the heartbeat's row is retired.
+database); the trace is written out; the heartbeat's row is retired. The death of the matcher or of a puller
+ends the process the same way, with EXIT_FAILED.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ from receipts.metrics import ReceiptMetrics
 from receipts.puller import Puller
 from receipts.sources import ReceiptSource, load_sources
 from sending.policy_reload import in_force_at_start
+from sending.runtime.exit_codes import EXIT_DONE, EXIT_FAILED
 from sending.runtime.heartbeat import ProcessHeartbeat
+from sending.runtime.threads import ThreadGroup
 from sending.sum_writer import SumWriter
 from tracing import open_recorder
 from tracing.masks import hasher
@@ -59,12 +62,17 @@ def run_receipts(settings: Settings, stop: threading.Event, listen: str = "") ->
         listener = stack.enter_context(bound(wanted, "receipts.listen", LISTEN))
         ledger = open_ledger(settings)
         stack.callback(ledger.close)
-        server = _opened(settings, sources, ledger, name, stack, stop)
+        threads = ThreadGroup(failed=stop)
+        server = _opened(settings, sources, ledger, name, stack, threads)
         host, port = listener.getsockname()[:2]
         log.info("receipts_started", address=f"{host}:{port}", accounts=sorted(sources))
         serve_until(stop, server, listener)
+    if threads.failure is not None:
+        dead, cause = threads.failure
+        log.critical("receipts_failed", thread=dead, cause=repr(cause))
+        return EXIT_FAILED
     log.info("stopped")
-    return 0
+    return EXIT_DONE
 
 
 def receipts_name() -> str:
@@ -79,13 +87,13 @@ def _opened(
     ledger: SqlLedger,
     worker: str,
     stack: ExitStack,
-    stop: threading.Event,
+    threads: ThreadGroup,
 ) -> HttpServer:
     """Starts all threads. Returns the server; `stack` closes everything, the last one first."""
     watch = _follow_policy(settings, ledger, stack)
     receipts = open_receipts(ledger, settings)
     metrics = ReceiptMetrics(sources)
-    _beat(metrics, ledger, watch, worker, stack, stop)
+    _beat(metrics, ledger, watch, worker, stack, threads.failed)
     _write_sums(metrics, ledger, worker, stack)
     recorder = open_recorder(settings, worker)
     stack.callback(recorder.close)
@@ -101,9 +109,9 @@ def _opened(
         hash_receiver=hasher(settings.outcomes.hash_key),
     )
     metrics.show_waiting(matcher.waiting)
-    matcher.start()
+    matcher.start(threads)
     stack.callback(matcher.stop)
-    _start_pulling(settings, sources, receipts, matcher, metrics, stack)
+    _start_pulling(settings, sources, receipts, matcher, metrics, stack, threads)
     endpoint = ReceiptEndpoint(sources, GroupCommit(receipts.store, matcher.wake, metrics), metrics)
     return http_server(
         build_app(endpoint, matcher, metrics),
@@ -165,6 +173,7 @@ def _start_pulling(
     matcher: Matcher,
     metrics: ReceiptMetrics,
     stack: ExitStack,
+    threads: ThreadGroup,
 ) -> None:
     asked = [source for source in sources.values() if source.pull]
     if not asked:
@@ -180,5 +189,5 @@ def _start_pulling(
             on_stored=matcher.wake,
             metrics=metrics,
         )
-        puller.start()
+        puller.start(threads)
         stack.callback(puller.stop)

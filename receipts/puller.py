@@ -1,8 +1,8 @@
 """Asks a provider for receipts, again and again: a thread per account.
 
 The provider forgets the receipts of an answer. So they are stored before the next question, however long
-the database is away. A process that dies loses the receipts of one answer at most: their deliveries stay
-SENT.
+the database refuses them. A process that dies loses the receipts of one answer at most: their deliveries
+stay SENT.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any, Final, Protocol
 import structlog
 
 from channels.channel import Failure
-from idempotency.ledger import LedgerUnavailable
+from idempotency.ledger import LedgerError
 from idempotency.receipts.rules import Receipt
 from receipts.metrics import ReceiptMetrics
 from receipts.pull_sources import PULLS
 from receipts.push import Malformed, Parsed
 from receipts.sources import ReceiptSource
+from sending.runtime.threads import ThreadGroup
 
 log = structlog.get_logger(__name__)
 
@@ -56,16 +57,16 @@ class Puller:
         self._metrics = metrics
         self._stop = threading.Event()
         self._failures = 0
-        self._thread = threading.Thread(target=self.run, name=f"pull-{self._account.name}")
+        self._thread: threading.Thread | None = None  # `start` writes it
 
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
+    def start(self, threads: ThreadGroup) -> None:
+        """Starts the thread as one of the group."""
+        self._thread = threads.start(f"pull-{self._account.name}", self.run)
 
     def stop(self) -> None:
         """Ends the questions. The last answer is stored first, if the database is there. Idempotent."""
         self._stop.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join()
 
     def run(self) -> None:
@@ -108,16 +109,19 @@ class Puller:
         wait_s = _FIRST_WAIT_S
         while receipts:
             try:
-                self._metrics.stored(receipts, self._store(receipts))
-                break
-            except LedgerUnavailable as exc:
+                new = self._store(receipts)
+            except LedgerError as exc:
                 log.warning("receipts_held", account=self._account.name, cause=str(exc))
+            except Exception as exc:  # nobody else has these receipts: no error may lose them
+                log.exception("receipts_held", account=self._account.name, cause=type(exc).__name__)
+            else:
+                self._metrics.stored(receipts, new)
+                self._on_stored()
+                return
             if self._stop.wait(wait_s):
                 log.error("receipts_lost", account=self._account.name, receipts=len(receipts))
                 return
             wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
-        if receipts:
-            self._on_stored()
 
     def _failed(self, cause: str) -> float:
         """Logs the first of several failures in a row. Returns the wait, which grows."""

@@ -28,6 +28,8 @@ from message.states import OPEN, Event, State, after
 log = structlog.get_logger(__name__)
 
 _DIGITS: Final = 32
+_LATEST_MS: Final = (1 << 63) - 1
+"""The databases' greatest time; a later one counts as none."""
 _WAITS: Final = OPEN - {State.UNKNOWN} | {State.PARKED}
 """A receipt does not move these rows: their own outcome, or a person for PARKED, comes first."""
 
@@ -143,8 +145,9 @@ def kept(receipt: Receipt) -> StoredReceipt:
     name = provider_id or call_key
     receivers = ",".join(digest(name, receiver) for receiver in receipt.receivers)
     code = clean(receipt.code) if receipt.code else None
+    at = receipt.at if 0 <= receipt.at <= _LATEST_MS else 0
     return StoredReceipt(
-        receipt.account, provider_id, call_key, receivers, receipt.said.value, code, receipt.at
+        receipt.account, provider_id, call_key, receivers, receipt.said.value, code, at
     )
 
 

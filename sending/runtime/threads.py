@@ -1,6 +1,6 @@
-"""The worker's background threads. The death of one ends the process.
+"""Background threads of a process. The death of one ends the process.
 
-Without it the process would look healthy and do nothing.
+Without that the process would look healthy and do nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ log = structlog.get_logger(__name__)
 class ThreadGroup:
     """Starts named threads; keeps the first one that ends by an exception as `failure`."""
 
-    def __init__(self) -> None:
+    def __init__(self, failed: threading.Event | None = None) -> None:
+        """`failed`: an event of the caller's, such as its stop; None: one of the group's own."""
         self.failure: tuple[str, BaseException] | None = None
-        self.failed = threading.Event()
+        self.failed = failed or threading.Event()
         """Set once a thread failed."""
         self._threads: list[threading.Thread] = []
 

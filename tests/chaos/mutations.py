@@ -50,6 +50,7 @@ class Fate(StrEnum):
 
 _ENVELOPE = "tests/message/test_envelope.py::test_what_is_no_envelope_is_named_at_the_root"
 _LIMITS = "tests/receipts/test_connection_limits.py::"
+_PULLER = "tests/receipts/test_puller.py::"
 _REASONS = "tests/dispatcher/test_reasons.py::"
 _GUARDS = "tests/chaos/test_guards.py::"
 _SOURCE = "tests/dispatcher/kafka/test_source.py::"
@@ -96,6 +97,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        h11_max_incomplete_event_size=HEAD_BYTES,\n",
         "        h11_max_incomplete_event_size=1 << 40,\n",
         (_LIMITS + "test_what_never_ends_is_cut_off_and_not_kept",),
+    ),
+    Mutation(
+        "pulled receipts are held, whatever error their storing meets",
+        "receipts.puller:Puller._keep",
+        "            except Exception as exc:  # nobody",
+        "            except ZeroDivisionError as exc:  # nobody",
+        (_PULLER + "test_what_was_given_out_is_held_until_the_database_is_back[bug]",),
+    ),
+    Mutation(
+        "the death of a puller ends the process",
+        "receipts.puller:Puller.start",
+        '        self._thread = threads.start(f"pull-{self._account.name}", self.run)\n',
+        "        self._thread = threading.Thread(target=self.run)\n        self._thread.start()\n",
+        ("tests/receipts/test_process.py::test_the_death_of_a_loop_ends_the_process[Puller]",),
     ),
     Mutation(
         "a reason that no table names is counted, and ends nothing",

@@ -5,18 +5,25 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
+import structlog
 
-from backends.settings import DatabaseSettings, Settings
+from backends.settings import DatabaseSettings, ReceiptsSettings, Settings, TraceSettings
 from idempotency.fleet.snapshots import ReceiptSnapshot
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.states import Event
+from receipts.matcher import Matcher
+from receipts.process import run_receipts
+from receipts.puller import Puller
+from sending.runtime.exit_codes import EXIT_FAILED
 from tests.idempotency.making import World, claimed, delivery, settle, wait_until
 
 CONFIG = """
@@ -31,6 +38,12 @@ access_key_secret_file = "key"
 [receipts.accounts.ali]
 secret_file = "secret"
 """
+ACCOUNT = {
+    "provider": "tencent_sms",
+    "secret_id": "id",
+    "secret_key": "key",
+    "sdk_app_id": "1400006666",
+}
 REPORT = [{"phone_number": "13800000001", "success": True, "biz_id": "biz-1"}]
 
 
@@ -133,6 +146,32 @@ def test_an_address_that_is_none_is_named(
     assert done.returncode == 2
     assert "receipts.listen" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", [Matcher, Puller])
+def test_the_death_of_a_loop_ends_the_process(
+    world: World, ledger: SqlLedger, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(_self: object) -> float:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(kind, "run_once", dies)
+    if kind is Matcher:  # no provider is asked
+        monkeypatch.setattr(Puller, "run_once", lambda _self: 60.0)
+    settings = msgspec.structs.replace(
+        world.settings,
+        accounts={"tencent": ACCOUNT},
+        receipts=ReceiptsSettings(listen="127.0.0.1:0", accounts={"tencent": {"pull": True}}),
+        trace=TraceSettings(kafka=False),
+    )
+    stop = threading.Event()
+    guard = threading.Timer(20.0, stop.set)
+    guard.start()
+    with structlog.testing.capture_logs() as entries:
+        assert run_receipts(settings, stop) == EXIT_FAILED
+    guard.cancel()
+    (died,) = [entry for entry in entries if entry["event"] == "receipts_failed"]
+    assert died["cause"] == "RuntimeError('a bug')"
 
 
 def test_its_heartbeat_names_its_accounts_and_an_order_to_drain_ends_it(

@@ -10,12 +10,16 @@ import structlog
 
 from backends.settings import ReceiptsSettings, Settings
 from channels.channel import Failure, Phase
-from idempotency.ledger import LedgerUnavailable
+from idempotency.ledger import LedgerError, LedgerOutdated, LedgerUnavailable
 from idempotency.receipts.rules import Receipt
+from idempotency.receipts.sql import open_receipts
+from idempotency.sql_ledger import SqlLedger
 from receipts import puller as pull
 from receipts.metrics import ReceiptMetrics
+from receipts.parsers.tencent_sms import pulled
 from receipts.puller import Puller
 from receipts.sources import load_sources
+from tests.idempotency.making import World
 
 ACCOUNT = {
     "provider": "tencent_sms",
@@ -39,9 +43,10 @@ def answer(count: int) -> httpx.Response:
 class Provider:
     """Gives these answers, one a question; notes what happened in which order."""
 
-    def __init__(self, *answers: Any, away: int = 0) -> None:
+    def __init__(self, *answers: Any, away: int = 0, error: Exception | None = None) -> None:
         self.answers = list(answers)
         self.away = away
+        self.error = error or LedgerUnavailable("away")
         self.seen: list[str] = []
 
     def send(self, request: Any) -> Any:
@@ -54,7 +59,7 @@ class Provider:
         if self.away:
             self.away -= 1
             self.seen.append("away")
-            raise LedgerUnavailable("away")
+            raise self.error
         self.seen.append(f"stored {len(receipts)}")
         return len(receipts)
 
@@ -87,15 +92,59 @@ def test_an_empty_queue_stores_nothing_and_waits() -> None:
     assert provider.seen == ["asked"]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [LedgerUnavailable("away"), LedgerOutdated("no schema"), RuntimeError("a bug")],
+    ids=["away", "outdated", "bug"],
+)
 def test_what_was_given_out_is_held_until_the_database_is_back(
-    monkeypatch: pytest.MonkeyPatch,
+    error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pull, "_FIRST_WAIT_S", 0.001)
-    provider = Provider(answer(2), answer(0), away=3)
+    provider = Provider(answer(2), answer(0), away=3, error=error)
     one = puller(provider)
     one.run_once()
     one.run_once()
     assert provider.seen == ["asked", "away", "away", "away", "stored 2", "told", "asked"]
+
+
+def test_receipts_are_held_while_their_table_is_away(
+    world: World, ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "_FIRST_WAIT_S", 0.001)
+    receipts = open_receipts(ledger, world.settings, lambda: world.now)
+    provider = Provider(answer(2))
+    tries: list[Exception] = []
+
+    def store(given: Sequence[Receipt]) -> int:
+        try:
+            return receipts.store(given)
+        except LedgerError as exc:
+            tries.append(exc)
+            if len(tries) == 2:  # as at the end of a restore
+                rename_table(ledger, "receipts_away", "receipts")
+            raise
+
+    monkeypatch.setattr(provider, "store", store)
+    rename_table(ledger, "receipts", "receipts_away")
+    assert puller(provider).run_once() == EVERY_S
+    assert [type(one) for one in tries] == [LedgerOutdated, LedgerOutdated]
+    assert world.rows("SELECT count(*) FROM receipts") == [(2,)]
+
+
+def test_a_time_that_no_database_takes_costs_no_receipt(world: World, ledger: SqlLedger) -> None:
+    receipts = open_receipts(ledger, world.settings, lambda: world.now)
+    reports = json.loads(answer(2).content)["Response"]["PullSmsSendStatusSet"]
+    reports[1]["UserReceiveTime"] = 10**18
+    content = json.dumps({"Response": {"PullSmsSendStatusSet": reports}}).encode()
+    parsed = pulled("tencent", content)
+    assert receipts.store(parsed.receipts) == 2
+    assert world.rows("SELECT at FROM receipts") == [(0,), (0,)]
+
+
+def rename_table(ledger: SqlLedger, before: str, after: str) -> None:
+    with ledger.database.connection() as connection:
+        connection.execute(f"ALTER TABLE {before} RENAME TO {after}")
 
 
 def test_one_report_that_cannot_be_read_costs_the_others_nothing() -> None:

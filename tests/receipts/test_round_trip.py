@@ -28,6 +28,7 @@ from receipts.parsers import PARSERS
 from receipts.process import LISTEN, _opened
 from receipts.push import SharedSecret
 from receipts.sources import load_sources
+from sending.runtime.threads import ThreadGroup
 from simulator import Simulator
 from simulator.receipts.formats import FORMATS
 from simulator.receipts.plan import SENT, Plan, ReceiptOptions
@@ -159,8 +160,8 @@ def _serve(
             match_s=0.2, accounts={of.provider: checked_with(of.provider, url)}
         ),
     )
-    sources, ended = load_sources(settings), threading.Event()
-    server = _opened(settings, sources, ledger, "receipts-1", stack, ended)
+    sources, threads = load_sources(settings), ThreadGroup()
+    server = _opened(settings, sources, ledger, "receipts-1", stack, threads)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
     thread.start()
 
