@@ -22,6 +22,10 @@ from channels.secret import Secret
 from idempotency.receipts.rules import Receipt
 
 SECRET_FIELD: Final = "x-hongyan-secret"  # noqa: S105 (a header's name)
+MOST_FIELDS: Final = 200
+"""Fields of a form, and parameters of a query; every documented push has far fewer."""
+LONGEST_FORM: Final = 64 << 10
+"""Bytes of a form."""
 _CHINA: Final = timedelta(hours=8)
 _LOCAL: Final = "%Y-%m-%d %H:%M:%S"
 T = TypeVar("T")
@@ -54,9 +58,25 @@ class Push(msgspec.Struct, frozen=True):
 
     @property
     def parameters(self) -> dict[str, str]:
-        """The query's parameters; the first of several of one name."""
-        pairs = parse_qsl(self.query, keep_blank_values=True)
+        """The query's parameters; the first of several of one name. Raises Malformed for too many."""
+        try:
+            pairs = parse_qsl(self.query, keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        except ValueError as exc:
+            raise Malformed(f"a query of at most {MOST_FIELDS} parameters is expected") from exc
         return dict(reversed(pairs))
+
+    def form(self) -> list[tuple[str, str]]:
+        """Returns the fields of a body that is a form. Raises Malformed. The bounds are checked first:
+        some providers sign the fields, so that a stranger's are read, too."""
+        try:
+            if len(self.body) > LONGEST_FORM:
+                raise ValueError("too long")
+            text = self.body.decode("utf-8")
+            return parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        except ValueError as exc:  # a UnicodeDecodeError is one
+            raise Malformed(
+                f"a form in UTF-8 of at most {MOST_FIELDS} fields and {LONGEST_FORM >> 10} KiB is expected"
+            ) from exc
 
 
 class Parsed(msgspec.Struct, frozen=True):

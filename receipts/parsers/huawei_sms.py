@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import ClassVar, Final
-from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -36,11 +35,7 @@ class HuaweiSmsReports(Parser):
     def parse(self, push: Push, options: SharedSecret) -> Parsed:
         """Returns the receipt in the report of one part of a message, if it is final."""
         check_secret(push, options)
-        try:
-            form = dict(parse_qsl(push.body.decode("utf-8"), keep_blank_values=True))
-        except (UnicodeDecodeError, ValueError) as exc:
-            raise Malformed("a form in UTF-8 is expected") from exc
-        return Parsed(_receipts(push.account, form))
+        return Parsed(_receipts(push.account, dict(push.form())))
 
 
 def _receipts(account: str, form: dict[str, str]) -> list[Receipt]:

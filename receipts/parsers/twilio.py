@@ -23,7 +23,7 @@ import hmac
 from base64 import b64encode
 from collections.abc import Iterable
 from typing import ClassVar, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -62,10 +62,7 @@ class TwilioCallbacks(Parser):
 
     def parse(self, push: Push, options: TwilioSigning) -> Parsed:
         """Returns the receipt in the status of one message, if it proves anything."""
-        try:
-            pairs = parse_qsl(push.body.decode("utf-8"), keep_blank_values=True)
-        except (UnicodeDecodeError, ValueError) as exc:
-            raise Malformed("a form in UTF-8 is expected") from exc
+        pairs = push.form()
         if not _signed(push, options, pairs):
             raise Unauthentic("X-Twilio-Signature is missing or wrong: compare public_url")
         call_key = push.parameters.get(CALL_PARAMETER, "")

@@ -99,6 +99,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (_LIMITS + "test_what_never_ends_is_cut_off_and_not_kept",),
     ),
     Mutation(
+        "a form has a bounded number of fields, whoever signed it",
+        "receipts.push:Push.form",
+        "            return parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS)\n",
+        "            return parse_qsl(text, keep_blank_values=True)\n",
+        ("tests/receipts/test_parsers.py::test_a_form_beyond_its_bounds_is_not_read[fields]",),
+    ),
+    Mutation(
         "pulled receipts are held, whatever error their storing meets",
         "receipts.puller:Puller._keep",
         "            except Exception as exc:  # nobody",

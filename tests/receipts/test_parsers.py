@@ -15,6 +15,7 @@ from receipts.parsers._wechat_crypto import signature as wechat_signature
 from receipts.parsers._wechat_events import WechatSigning
 from receipts.parsers.aliyun_sms import AliyunSmsReports
 from receipts.parsers.getui import GetuiReceipts, GetuiSigning
+from receipts.parsers.huawei_sms import HuaweiSmsReports
 from receipts.parsers.resend import ResendSigning, ResendWebhooks
 from receipts.parsers.resend import signature as svix_signature
 from receipts.parsers.tencent_sms import TencentSmsStatuses, pulled
@@ -217,6 +218,23 @@ def test_a_signed_query_names_the_call() -> None:
     assert (receipt.provider_id, receipt.call_key) == ("SM1", "c" * 32)
     with pytest.raises(Unauthentic):
         twilio(form, f"hongyan_call={'d' * 32}", query)
+
+
+@pytest.mark.parametrize(
+    "form", ["&".join(["a="] * 201), "a=" + "%41" * 21_845], ids=["fields", "bytes"]
+)
+def test_a_form_beyond_its_bounds_is_not_read(form: str) -> None:
+    """Its fields are read and sorted before its signature can be checked."""
+    stranger = push(form, fields={"x-twilio-signature": "wrong"})
+    with pytest.raises(Malformed, match="200 fields"):
+        TwilioCallbacks().parse(stranger, TWILIO)
+    with pytest.raises(Malformed, match="200 fields"):
+        HuaweiSmsReports().parse(push(form, "secret=s3cret"), SHARED)
+
+
+def test_a_query_beyond_its_bounds_is_not_read() -> None:
+    with pytest.raises(Malformed, match="200 parameters"):
+        aliyun(ALIYUN, query="a=&" * 200 + "secret=s3cret")
 
 
 @pytest.mark.parametrize("to", ["+1415555XXXX", "+1415555****", ""])
