@@ -10,7 +10,7 @@ from litestar.params import FromQuery
 
 from admin.access import for_everybody, for_signed_in
 from admin.parts import ConsoleParts
-from admin.people.passwords import fits
+from admin.people.passwords import TooManySignIns, fits, sign_in_place
 from admin.people.users import ConsoleUser, UserState
 from admin.web import cookies
 from admin.web.given import GivenForm, GivenParts, GivenView
@@ -30,9 +30,19 @@ def login_page(view: GivenView, parts: GivenParts, next: FromQuery[str] = "/") -
 
 @post("/login", opt=for_everybody(), status_code=200, sync_to_thread=True)
 def login(view: GivenView, parts: GivenParts, form: GivenForm) -> Page:
-    """Checks name and password. The answer to a wrong name is that to a wrong password."""
+    """Checks name and password. The answer to a wrong name is that to a wrong password. The limits do not
+    count a sign-in that finds no place."""
     name, password = form.text("name"), form.exactly("password")
     wanted = local_path(form.text("next", "/")[:LONGEST_NEXT])
+    try:
+        with sign_in_place():
+            return _checked(view, parts, name, password, wanted)
+    except TooManySignIns:
+        log.warning("login_put_off", address=view.address)
+        return form_page(view, parts, wanted, problem="login.busy", name=name, status=503)
+
+
+def _checked(view: View, parts: ConsoleParts, name: str, password: str, wanted: str) -> Page:
     limits = parts.people.limits
     if not limits.admits(name, view.address):
         log.warning("login_limited", address=view.address)

@@ -1,7 +1,14 @@
-"""Passwords: Argon2id, and the rule for new ones."""
+"""Passwords: Argon2id, and the rule for new ones.
+
+One hash takes 64 MiB, and strangers may ask for a check. So AT_ONCE hashes are computed at the same time,
+and further callers wait. A waiting sign-in holds a thread of the server's pool: at most MOST_SIGN_INS do.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from argon2 import PasswordHasher
@@ -9,9 +16,30 @@ from argon2.exceptions import Argon2Error, InvalidHashError
 
 SHORTEST: Final = 12
 LONGEST: Final = 1_024
+AT_ONCE: Final = 2
+"""Hashes at the same time: 128 MiB of the 512 MiB that a console may have."""
+MOST_SIGN_INS: Final = 20
+"""Sign-ins at the same time: half of AnyIO's 40 threads. The others are for pages."""
+_TURNS: Final = threading.BoundedSemaphore(AT_ONCE)
+_PLACES: Final = threading.BoundedSemaphore(MOST_SIGN_INS)
 _HASHER: Final = PasswordHasher()
 _NOBODY: Final = _HASHER.hash("nobody has this password")
 """Checked for unknown names, so that they take as long as known ones."""
+
+
+class TooManySignIns(Exception):
+    """MOST_SIGN_INS sign-ins are under way."""
+
+
+@contextmanager
+def sign_in_place() -> Iterator[None]:
+    """Holds the place of one sign-in. Raises TooManySignIns at once if none is free."""
+    if not _PLACES.acquire(blocking=False):
+        raise TooManySignIns
+    try:
+        yield
+    finally:
+        _PLACES.release()
 
 
 def problem_of(password: str, name: str = "") -> str:
@@ -26,14 +54,17 @@ def problem_of(password: str, name: str = "") -> str:
 
 
 def hashed(password: str) -> str:
-    """Returns the hash to be stored."""
-    return _HASHER.hash(password)
+    """Returns the hash to be stored. Waits for its turn."""
+    with _TURNS:
+        return _HASHER.hash(password)
 
 
 def fits(password_hash: str, password: str) -> bool:
-    """Returns whether the password is the one of the hash. An empty hash fits none, and takes as long."""
+    """Returns whether the password is the one of the hash. An empty hash fits none, and takes as long.
+    Waits for its turn."""
     try:
-        _HASHER.verify(password_hash or _NOBODY, password[:LONGEST])
+        with _TURNS:
+            _HASHER.verify(password_hash or _NOBODY, password[:LONGEST])
     except (Argon2Error, InvalidHashError):
         return False
     return bool(password_hash)

@@ -1,17 +1,27 @@
 """Logins, sessions, CSRF, redirects, headers."""
 
+import asyncio
 import re
+import threading
 from collections.abc import Callable
+from typing import Any, cast
 
+import httpx
 import pytest
+from argon2.exceptions import VerifyMismatchError
+from litestar import Litestar
 from sqlalchemy import text
 
 from admin.access import Role
+from admin.pages import login
 from admin.parts import ConsoleParts
+from admin.people import passwords
 from admin.people.login_limits import PER_NAME
+from admin.people.passwords import AT_ONCE, MOST_SIGN_INS
 from admin.people.users import UserState
 from admin.web.view import local_path
 from tests.admin.conftest import PASSWORD, Browser
+from tests.idempotency.making import wait_until
 
 Open = Callable[[], Browser]
 User = Callable[..., int]
@@ -46,6 +56,79 @@ def test_a_name_is_limited_even_with_the_right_password(browser: Open, user: Use
     codes = [one.raw("/login", fields).status_code for _ in range(PER_NAME)]
     assert codes == [401] * PER_NAME
     assert one.raw("/login", {**fields, "password": PASSWORD}).status_code == 429
+
+
+class SlowHasher:
+    """A hasher whose checks end when the test says so."""
+
+    def __init__(self) -> None:
+        self.arrived = 0
+        """Checks that were asked for."""
+        self.at_once, self.peak = 0, 0
+        self.go_on = threading.Event()
+        self._lock = threading.Lock()
+
+    def fits(self, password_hash: str, password: str) -> bool:
+        with self._lock:
+            self.arrived += 1
+        return passwords.fits(password_hash, password)
+
+    def verify(self, _hash: str, _password: str) -> None:
+        with self._lock:
+            self.at_once += 1
+            self.peak = max(self.peak, self.at_once)
+        assert self.go_on.wait(60)
+        with self._lock:
+            self.at_once -= 1
+        raise VerifyMismatchError
+
+
+async def burst(app: Litestar, slow: SlowHasher, count: int) -> tuple[list[int], list[int]]:
+    """Signs in `count` times at once. Returns the answers that came while checks wait, and the others."""
+    transport = httpx.ASGITransport(app=cast(Any, app))
+    async with httpx.AsyncClient(transport=transport, base_url="http://console") as client:
+        csrf = re.search(r'name="csrf" value="(\w+)"', (await client.get("/login")).text)
+        assert csrf
+        form = {"csrf": csrf[1], "password": "wrong password 1"}
+        asked = [
+            asyncio.create_task(client.post("/login", data={**form, "name": f"nobody{number}"}))
+            for number in range(count)
+        ]
+        try:
+            coming = asyncio.as_completed(asked, timeout=20)
+            early = [(await next(coming)).status_code for _ in range(count - MOST_SIGN_INS)]
+            await asyncio.to_thread(wait_until, lambda: slow.arrived == MOST_SIGN_INS)
+        finally:
+            slow.go_on.set()
+        return early, [(await one).status_code for one in coming]
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_a_burst_of_sign_ins_is_bounded_and_leaves_threads_to_pages(
+    app: Litestar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without bounds 45 strangers take all 40 threads, and 64 MiB for each of them."""
+    slow = SlowHasher()
+    monkeypatch.setattr(passwords, "_HASHER", slow)
+    monkeypatch.setattr(login, "fits", slow.fits)
+    early, late = asyncio.run(burst(app, slow, 45))
+    assert early == [503] * (45 - MOST_SIGN_INS)
+    assert late == [401] * MOST_SIGN_INS
+    assert slow.peak == AT_ONCE
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_a_sign_in_that_finds_no_place_is_no_failed_one(
+    browser: Open, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user("lin", VIEWER)
+    lin = browser()
+    with monkeypatch.context() as full:
+        full.setattr(passwords, "_PLACES", threading.Semaphore(0))
+        answers = [lin.sign_in("lin") for _ in range(PER_NAME + 1)]
+    assert {one.status_code for one in answers} == {503}
+    assert "at the same time" in answers[0].text
+    assert lin.sign_in("lin").headers["location"] == "/"
 
 
 @pytest.mark.parametrize("change", ["roles", "password", "disable"])

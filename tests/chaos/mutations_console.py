@@ -7,6 +7,7 @@ from tests.chaos.mutation import Mutation
 _SECURITY = "tests/admin/test_security.py::"
 _HOSTILE = "tests/admin/test_hostile_texts.py::"
 _SESSIONS = "tests/admin/test_sessions.py::"
+_BURST = _SESSIONS + "test_a_burst_of_sign_ins_is_bounded_and_leaves_threads_to_pages[sqlite]"
 _RULES = "tests/admin/test_authorisation.py::"
 _PEOPLE = "tests/admin/test_people.py::"
 _DEMO = "tests/hongyan/test_demo_console.py::"
@@ -117,6 +118,20 @@ CONSOLE: tuple[Mutation, ...] = (
         (_HEADERS,),
     ),
     # -- logins, sessions, cookies --
+    Mutation(
+        "the console computes a bounded number of password hashes at the same time",
+        "admin.people.passwords:fits",
+        "        with _TURNS:\n",
+        "        if True:\n",
+        (_BURST,),
+    ),
+    Mutation(
+        "sign-ins do not take every thread of the console",
+        "admin.people.passwords:sign_in_place",
+        "    if not _PLACES.acquire(blocking=False):\n",
+        "    if not _PLACES.acquire():\n",
+        (_BURST,),
+    ),
     Mutation(
         "a login of the console leads to no other site",
         "admin.web.view:local_path",
