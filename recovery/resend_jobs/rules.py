@@ -9,6 +9,7 @@ from typing import Final
 
 from idempotency.resend_jobs.contract import ItemFate, JobCount, JobState, ResendJob
 from idempotency.resend_jobs.items import fate_sum
+from recovery.operator_rules import AUTHOR_AT_MOST
 
 RAMP_FROM: Final = 8
 """A job begins with this part of its rate after the canary."""
@@ -40,12 +41,13 @@ def is_signed(key: str, job: ResendJob, given: str) -> bool:
 
 
 def same_person(one: str | None, other: str) -> bool:
-    """Returns whether two names are those of one person."""
+    """Returns whether two names are those of one person. Either may be cut to AUTHOR_AT_MOST characters, as
+    jobs and campaigns keep it: names that differ behind them count as one."""
     return _name(one or "") == _name(other)
 
 
 def _name(name: str) -> str:
-    return " ".join(name.split()).casefold()
+    return " ".join(name.split())[:AUTHOR_AT_MOST].rstrip().casefold()
 
 
 def start_refusal(job: ResendJob, now: int, *, typed: int, reason: str, signed: bool) -> str:

@@ -105,14 +105,17 @@ def test_the_same_form_sent_twice_is_one_campaign(parts: ConsoleParts, lin: Brow
     assert upload(lin, once="b") != first
 
 
+@pytest.mark.parametrize("name", ["lin", "lin." * 20 + "li@example.com"], ids=["short", "long"])
 def test_above_the_threshold_an_approver_who_is_another_person_lets_it_go(
-    parts: ConsoleParts, person: Callable[..., Browser]
+    name: str, parts: ConsoleParts, person: Callable[..., Browser]
 ) -> None:
-    lin = person("lin", Role.OPERATOR, Role.APPROVER)
+    lin = person(name, Role.OPERATOR, Role.APPROVER)
     zhao = person("zhao", Role.APPROVER)
     campaign = upload(lin, CROWD + b"+8613800000003,Chen\n")
     lin.post(f"/campaigns/{campaign}/start", reason="checked")
     assert stored(parts, campaign).state is CampaignState.WAITING
+    assert f"/campaigns/{campaign}/approve" not in lin.get(f"/campaigns/{campaign}").text
+    assert f"/campaigns/{campaign}/approve" in zhao.get(f"/campaigns/{campaign}").text
     own = lin.post(f"/campaigns/{campaign}/approve", reason="me too")
     assert own.status_code == 409
     assert "another person must approve" in own.text

@@ -167,6 +167,21 @@ def test_nobody_approves_an_own_job_and_a_second_person_does(
     assert actions(parts)[0] == ("Mei", "resend.approve", job.id)
 
 
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_an_own_job_is_one_for_a_name_of_any_length(
+    parts: ConsoleParts, browser: Callable[[], Browser], user: Callable[..., int]
+) -> None:
+    name = "lin." * 20 + "li@example.com"  # a job keeps 64 characters of it
+    user(name, {Role.OPERATOR: ("*",), Role.APPROVER: ("*",)})
+    lin = browser()
+    lin.sign_in(name)
+    parked(parts, 3)
+    job = made(parts, above=2)
+    lin.post(f"/resend/{job.id}/start", **preview(parts, job))
+    assert state(parts, job) is JobState.WAITING
+    assert f"/resend/{job.id}/approve" not in lin.get(f"/resend/{job.id}").text
+
+
 def test_pause_resume_and_cancel_want_a_reason_and_leave_their_rows(
     parts: ConsoleParts, lin: Browser
 ) -> None:

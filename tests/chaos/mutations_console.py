@@ -8,6 +8,10 @@ _SECURITY = "tests/admin/test_security.py::"
 _HOSTILE = "tests/admin/test_hostile_texts.py::"
 _SESSIONS = "tests/admin/test_sessions.py::"
 _BURST = _SESSIONS + "test_a_burst_of_sign_ins_is_bounded_and_leaves_threads_to_pages[sqlite]"
+_APPROVAL = (
+    "tests/admin/test_campaign_pages.py::"
+    "test_above_the_threshold_an_approver_who_is_another_person_lets_it_go"
+)
 _RULES = "tests/admin/test_authorisation.py::"
 _PEOPLE = "tests/admin/test_people.py::"
 _DEMO = "tests/hongyan/test_demo_console.py::"
@@ -202,6 +206,13 @@ CONSOLE: tuple[Mutation, ...] = (
         (_TLS,),
     ),
     # -- roles --
+    Mutation(
+        "nobody approves an own campaign, however long the name is",
+        "recovery.resend_jobs.rules:_name",
+        '    return " ".join(name.split())[:AUTHOR_AT_MOST].rstrip().casefold()\n',
+        '    return " ".join(name.split()).casefold()\n',
+        (_APPROVAL + "[sqlite-long]",),
+    ),
     Mutation(
         "a route of the console without a rule shows nothing",
         "admin.guards:admit",
