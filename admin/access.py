@@ -9,7 +9,7 @@ Every role sees what a viewer of its lanes sees. A role holds for lanes, named b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -76,7 +76,12 @@ class Person:
 
     def everywhere(self, role: Role) -> bool:
         """Returns whether the person has the role for all lanes."""
-        return ANY_LANE in self.patterns(role) or "*.*" in self.patterns(role)
+        return are_all_lanes(self.patterns(role))
+
+
+def are_all_lanes(patterns: Collection[str]) -> bool:
+    """Returns whether one of the patterns is that of all lanes."""
+    return ANY_LANE in patterns or "*.*" in patterns
 
 
 def _fits(lane: str, patterns: Iterable[str]) -> bool:

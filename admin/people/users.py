@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, text
 
-from admin.access import ANY_LANE, Person, Role
+from admin.access import ANY_LANE, Person, Role, are_all_lanes
 from admin.people.passwords import hashed
 from backends.sql.database import Database
 from idempotency.error_mapping import errors
@@ -47,7 +47,7 @@ _SET_LOOKS: Final = text(
     "UPDATE console_users SET language = :language, theme = :theme WHERE id = :id"
 )
 _ADMINS: Final = text("""
-SELECT count(*) FROM console_roles AS r JOIN console_users AS u ON u.id = r.user_id
+SELECT r.lanes FROM console_roles AS r JOIN console_users AS u ON u.id = r.user_id
  WHERE r.role = 'admin' AND u.state = 'ACTIVE' AND u.id <> :id""")
 _LOCK: Final = text("LOCK TABLE console_roles IN SHARE ROW EXCLUSIVE MODE")
 
@@ -110,6 +110,11 @@ def written(roles: Roles) -> str:
     return " ".join(f"{role}:{','.join(roles[role])}" for role in Role if role in roles)
 
 
+def _is_admin(roles: Roles) -> bool:
+    """Returns whether People and Audit are open to these roles: an admin of some lanes has neither."""
+    return are_all_lanes(roles.get(Role.ADMIN, ()))
+
+
 class Users:
     """Reads and changes users. The caller owns each transaction: a change and its audit are one."""
 
@@ -158,8 +163,8 @@ class Users:
         return bool(connection.execute(_BIND, {"id": user, "subject": subject}).rowcount)
 
     def set_roles(self, connection: Connection, user: int, roles: Roles) -> None:
-        """Replaces the roles, and ends the sessions. Raises UserRefused for the last admin's."""
-        if not self._is_admin_enough(connection, user, Role.ADMIN in roles):
+        """Replaces the roles, and ends the sessions. Raises UserRefused if no admin would remain."""
+        if not self._is_admin_enough(connection, user, _is_admin(roles)):
             raise UserRefused("people.last_admin")
         connection.execute(_FORGET_ROLES, {"id": user})
         for role, lanes in roles.items():
@@ -188,12 +193,13 @@ class Users:
         connection.execute(_SET_LOOKS, {"id": user} | values)
 
     def _is_admin_enough(self, connection: Connection, user: int, stays: bool) -> bool:
-        """Whether an active admin remains if this user stays one or not."""
+        """Whether an active admin of all lanes remains if this user stays one or not."""
         if self._database.is_postgres:
             connection.execute(_LOCK)
-        if stays or Role.ADMIN not in self._roles(connection, user):
+        if stays or not _is_admin(self._roles(connection, user)):
             return True
-        return bool(connection.execute(_ADMINS, {"id": user}).scalar())
+        others = connection.execute(_ADMINS, {"id": user}).scalars()
+        return any(are_all_lanes(lanes.split(",")) for lanes in others)
 
     def _one(
         self, connection: Connection, statement: object, **asked: object

@@ -58,6 +58,24 @@ def test_the_last_admin_stays(browser: Open, user: User) -> None:
     assert lin.get("/people").status_code == 200
 
 
+def test_the_last_admin_of_all_lanes_stays_one(browser: Open, user: User) -> None:
+    number = user("lin", {Role.ADMIN: ("*.*",)})
+    other = user("bo", {Role.ADMIN: ("sms.*", "email.*")})
+    lin = browser()
+    lin.sign_in("lin")
+    fields = {"role_admin": "1", "lanes_admin": "sms.*", "reason": "trial"}
+    answers = [
+        lin.post(f"/people/{number}/roles", **fields),
+        lin.post(f"/people/{number}/state", state="DISABLED", reason="trial"),
+    ]
+    assert [one.status_code for one in answers] == [422, 422]
+    assert "last admin" in answers[0].text
+    assert lin.get("/people").status_code == 200
+    everywhere = {"role_admin": "1", "lanes_admin": "", "reason": "trial"}
+    assert lin.post(f"/people/{other}/roles", **everywhere).status_code == 303
+    assert lin.post(f"/people/{number}/roles", **fields).status_code == 303
+
+
 def test_an_admin_of_some_lanes_is_no_admin_of_people(browser: Open, user: User) -> None:
     user("lin", {Role.ADMIN: ("sms.*",)})
     lin = browser()

@@ -207,6 +207,20 @@ CONSOLE: tuple[Mutation, ...] = (
     ),
     # -- roles --
     Mutation(
+        "the last admin of all lanes does not become one of some",
+        "admin.people.users:_is_admin",
+        "    return are_all_lanes(roles.get(Role.ADMIN, ()))\n",
+        "    return Role.ADMIN in roles\n",
+        (_PEOPLE + "test_the_last_admin_of_all_lanes_stays_one[sqlite]",),
+    ),
+    Mutation(
+        "an admin of some lanes is no other admin",
+        "admin.people.users:Users._is_admin_enough",
+        '        return any(are_all_lanes(lanes.split(",")) for lanes in others)\n',
+        "        return any(others)\n",
+        (_PEOPLE + "test_the_last_admin_of_all_lanes_stays_one[sqlite]",),
+    ),
+    Mutation(
         "nobody approves an own campaign, however long the name is",
         "recovery.resend_jobs.rules:_name",
         '    return " ".join(name.split())[:AUTHOR_AT_MOST].rstrip().casefold()\n',
