@@ -1,20 +1,18 @@
 """Records who did what, to what, and why.
 
-Each row's digest covers the row and the digest before it: a removed or changed row breaks the chain.
-`console_audit_head` holds the last number and digest under a seal: rows that are removed from the end are
-missed. With `console.secret` both are HMAC-SHA256, which nobody without the key can make anew.
+`admin.audit.chain` has the digests that show a removed or changed row. `console_audit_head` holds the last
+number and digest under a seal: rows that are removed from the end are missed. A row is added only behind a
+row under the same `console.secret`: a chain under two of them in turns could never be checked.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import msgspec
 from sqlalchemy import Connection, text
 
+from admin.audit.chain import KEY_ACTION, AuditCheck, AuditKey, ChainCheck, JournalRow
 from backends.sql.database import Database
 from idempotency.error_mapping import errors
 from idempotency.transactions import Clock
@@ -37,23 +35,11 @@ SELECT {_COLUMNS} FROM console_audit
    AND (:action = '' OR action = :action) AND (:subject = '' OR subject = :subject)
  ORDER BY number DESC LIMIT :limit""")  # noqa: S608
 _FORWARD: Final = text(f"""
-SELECT {_COLUMNS} FROM console_audit WHERE number > :after ORDER BY number LIMIT :limit""")  # noqa: S608
+SELECT {_COLUMNS} FROM console_audit
+ WHERE number > :after AND number <= :last ORDER BY number LIMIT :limit""")  # noqa: S608
 _READ: Final = 1_000
-
-
-class JournalRow(NamedTuple):
-    """One action. The time is epoch milliseconds."""
-
-    number: int
-    at: int
-    person: str
-    action: str
-    """A code, as `reveal` or `user.role`."""
-    subject: str
-    lane: str
-    reason: str
-    address: str
-    digest: str
+_LARGEST: Final = (1 << 63) - 1
+_LONGEST_WHY: Final = LONGEST_REASON // 2
 
 
 class AuditFilter(NamedTuple):
@@ -65,12 +51,8 @@ class AuditFilter(NamedTuple):
     subject: str = ""
 
 
-class AuditCheck(NamedTuple):
-    """The result of a check of the whole chain."""
-
-    rows: int
-    faults: tuple[str, ...]
-    """Sentences; none: the chain is whole."""
+class AuditRefused(Exception):
+    """The audit takes no row, so that the action is refused; the text is the key of a sentence."""
 
 
 class Journal:
@@ -79,7 +61,7 @@ class Journal:
     def __init__(self, database: Database, clock: Clock, secret: str = "") -> None:
         self._database = database
         self._clock = clock
-        self._key = hashlib.sha256(b"hongyan audit\0" + secret.encode()).digest() if secret else b""
+        self._key = AuditKey(secret)
 
     def record(
         self,
@@ -92,22 +74,41 @@ class Journal:
         lane: str = "",
         address: str = "",
     ) -> int:
-        """Adds one row in the caller's transaction. Returns its number."""
-        number, before, _seal = self._head(connection, locked=True)
-        fields = (person, action, subject, lane, reason[:LONGEST_REASON], address)
-        clean = (one.replace("\0", "\ufffd") for one in fields)
-        row = JournalRow._make((number + 1, self._clock(connection), *clean, ""))
-        row = row._replace(digest=self._digest(row, before))
-        connection.execute(_ADD, row._asdict())
-        moved = {"number": row.number, "digest": row.digest}
-        connection.execute(_MOVE, moved | {"seal": self._seal(row.number, row.digest)})
-        return row.number
+        """Adds one row in the caller's transaction. Returns its number. Raises AuditRefused if the last row
+        is not under this process's `console.secret`."""
+        number, before, seal = self._head(connection, locked=True)
+        if not self._key.fits(number, before, seal):
+            raise AuditRefused("audit.other_key")
+        fields = (person, action, subject, lane, reason, address)
+        return self._add(connection, number, before, fields).number
 
     def record_alone(self, **fields: str) -> int:
         """Adds one row in a transaction of its own, for an action outside of the database: before it.
-        Takes the arguments of `record`. Raises LedgerError."""
+        Takes the arguments of `record`. Raises LedgerError, AuditRefused."""
         with errors(), self._database.begin() as connection:
             return self.record(connection, **fields)
+
+    def rekey(self, *, person: str, reason: str) -> JournalRow | None:
+        """Begins the rows under this process's secret, once it was set or changed. Returns the key row; its
+        reason has the faults of the rows before. None: all rows are under the secret already.
+        Raises LedgerError; AuditRefused without a secret. Other actions wait until all rows are read."""
+        if not self._key.has_secret:
+            raise AuditRefused("audit.no_secret")
+        chain, plain = ChainCheck(self._key), ChainCheck(AuditKey())
+        with errors(), self._database.begin() as connection:
+            head = self._head(connection, locked=True)
+            while rows := self._forward(connection, chain.number):
+                for row in rows:
+                    chain.add(row)
+                    plain.add(row)
+            faults = chain.result(*head).faults
+            if not faults:
+                return None
+            whole = not plain.result(*head).faults
+            found = "whole, without a secret" if whole else "; ".join(faults)
+            said = f"{reason[:_LONGEST_WHY]}; the rows before were: {found}"
+            fields = (person, KEY_ACTION, chain.past, "", said, "")
+            return self._add(connection, max(head[0], chain.number), chain.digest, fields)
 
     def page(self, asked: AuditFilter, limit: int) -> list[JournalRow]:
         """Returns rows, the newest first. Raises LedgerError."""
@@ -116,49 +117,42 @@ class Journal:
         return [JournalRow(*row) for row in found]
 
     def check(self) -> AuditCheck:
-        """Reads the chain up to its last row of now. Returns its faults. Raises LedgerError."""
+        """Reads the chain up to its last row of now. Returns the result. Raises LedgerError."""
         with errors(), self._database.begin() as connection:
-            last, last_digest, seal = self._head(connection)
-        faults: list[str] = []
-        count, number, before = 0, 0, ""
-        while rows := [row for row in self._forward(number) if row.number <= last]:
+            head = self._head(connection)
+        chain = ChainCheck(self._key)
+        while rows := self._rows(chain.number, head[0]):
             for row in rows:
-                faults += self._faults(row, number, before)
-                number, before = row.number, row.digest
-            count += len(rows)
-        if number < last:
-            faults.append(f"removed: {number + 1} to {last}, at the end")
-        elif before != last_digest:
-            faults.append(f"changed: {number}")
-        if seal != (self._seal(last, last_digest) if last else ""):
-            faults.append("changed: the seal of the last row is wrong")
-        return AuditCheck(count, tuple(faults))
+                chain.add(row)
+        return chain.result(*head)
 
-    def _faults(self, row: JournalRow, last: int, before: str) -> list[str]:
-        if row.number != last + 1:
-            gone = f"{last + 1}" if row.number == last + 2 else f"{last + 1} to {row.number - 1}"
-            return [f"removed: {gone}"]
-        if not hmac.compare_digest(row.digest, self._digest(row, before)):
-            return [f"changed: {row.number}, or the digest of the row before it"]
-        return []
-
-    def _forward(self, after: int) -> Sequence[JournalRow]:
+    def _rows(self, after: int, last: int) -> Sequence[JournalRow]:
         with errors(), self._database.begin() as connection:
-            found = connection.execute(_FORWARD, {"after": after, "limit": _READ}).all()
-        return [JournalRow(*row) for row in found]
+            return self._forward(connection, after, last)
+
+    def _forward(
+        self, connection: Connection, after: int, last: int = _LARGEST
+    ) -> Sequence[JournalRow]:
+        asked = {"after": after, "last": last, "limit": _READ}
+        return [JournalRow(*row) for row in connection.execute(_FORWARD, asked)]
+
+    def _add(
+        self, connection: Connection, number: int, before: str, fields: tuple[str, ...]
+    ) -> JournalRow:
+        """Adds the row behind row `number`, whose digest is `before`; `fields`: from its person to its
+        address."""
+        person, action, subject, lane, reason, address = (
+            one.replace("\0", "\ufffd") for one in fields
+        )
+        at, reason = self._clock(connection), reason[:LONGEST_REASON]
+        row = JournalRow(number + 1, at, person, action, subject, lane, reason, address, "")
+        row = row._replace(digest=self._key.digest(row, before))
+        connection.execute(_ADD, row._asdict())
+        seal = self._key.seal(row.number, row.digest)
+        connection.execute(_MOVE, {"number": row.number, "digest": row.digest, "seal": seal})
+        return row
 
     def _head(self, connection: Connection, locked: bool = False) -> tuple[int, str, str]:
         statement = _LOCKED_HEAD if locked and self._database.is_postgres else _HEAD
         row = connection.execute(statement).one()
         return row.number, row.digest, row.seal
-
-    def _digest(self, row: JournalRow, before: str) -> str:
-        return self._signed(msgspec.json.encode([before, *row[:-1]]))
-
-    def _seal(self, number: int, digest: str) -> str:
-        return self._signed(msgspec.json.encode(["head", number, digest]))
-
-    def _signed(self, content: bytes) -> str:
-        if not self._key:
-            return hashlib.sha256(content).hexdigest()
-        return hmac.new(self._key, content, "sha256").hexdigest()

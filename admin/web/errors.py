@@ -2,7 +2,7 @@
 
 401  no session: to the login, and back afterwards      403  a role is missing, or a foreign form
 404  nothing there        409  another was first         422  a form or filter that is refused
-500  a fault of ours      503  the database is away: the last page stays
+500  a fault of ours      503  the database is away: the last page stays; or the audit takes no row
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from litestar.enums import MediaType
 from litestar.exceptions import HTTPException
 
 from admin.access import Forbidden
+from admin.audit.journal import AuditRefused
 from admin.guards import CsrfRefused, NoRule, NotSignedIn
 from admin.people.users import UserRefused
 from admin.web.forms import Conflict, WrongForm
@@ -90,6 +91,12 @@ def _refused_user(request: AnyRequest, exc: UserRefused) -> Page:
     return _page(view, 422, view.text(str(exc)))
 
 
+def _audit_refused(request: AnyRequest, exc: AuditRefused) -> Page:
+    view = view_of(request)
+    log.error("audit_refused", path=request.scope["path"], cause=str(exc))
+    return _page(view, 503, view.text(str(exc)))
+
+
 def _wrong_cursor(request: AnyRequest, _exc: Exception) -> Page:
     view = view_of(request)
     return _page(view, 422, view.text("frame.cursor"))
@@ -152,6 +159,7 @@ HANDLERS: Final[dict[Any, Any]] = {
     Conflict: _conflict,
     WrongForm: _wrong_form,
     UserRefused: _refused_user,
+    AuditRefused: _audit_refused,
     WrongCursor: _wrong_cursor,
     LedgerError: _away,
     HTTPException: _http,

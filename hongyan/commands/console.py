@@ -63,6 +63,13 @@ VERIFY = explained(
     "Check that no row of the audit was removed or changed. Exits 1 if one was.",
     "hongyan console audit verify",
 )
+REKEY = explained(
+    "Begin the audit's rows under console.secret, once it was set or changed. A row says how the rows "
+    "before were found, and holds their digest. If nobody changed the secret, find out first who changed "
+    "the audit.",
+    "hongyan console audit verify                                      with the secret of before",
+    "hongyan console audit rekey --reason 'console.secret is set'      with the new one",
+)
 _NAME = Annotated[str, typer.Argument(metavar="NAME")]
 _AUTHOR = Annotated[
     str, typer.Option("--author", metavar="NAME", help="Who orders it.", show_default="user@host")
@@ -269,12 +276,40 @@ def list_(context: typer.Context, as_json: _JSON = False) -> None:
 def verify(context: typer.Context, as_json: _JSON = False) -> None:
     with _opened(context) as parts:
         found = parts.journal.check()
+    key_row = found.key_row
     if as_json:
-        print_json(found._asdict())
+        print_json(found._asdict() | {"key_row": key_row._asdict() if key_row else None})
     elif not found.faults:
         out().print(f"{found.rows} rows, none removed or changed")
+    if key_row and not as_json:
+        out().print(
+            f"rows 1 to {key_row.number - 1} are as they were when {key_row.person} wrote row"
+            f" {key_row.number}, {local_time(key_row.at)}; whether they were changed before, this check"
+            f" cannot tell. That row says: {key_row.reason}",
+            markup=False,
+        )
     if found.faults:
         raise NotDone("; ".join(found.faults))
+
+
+@audit.command("rekey", help=REKEY)
+def rekey(
+    context: typer.Context,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Kept in the row.", show_default=False)
+    ],
+    author: _AUTHOR = "",
+) -> None:
+    if not reason.strip():
+        raise WrongUsage("--reason: say why the secret is another one")
+    with _opened(context) as parts, _refusing():
+        row = parts.journal.rekey(person=author_of(author), reason=reason.strip())
+    if row is None:
+        out().print("every row is under this console.secret: nothing to do")
+    else:
+        out().print(
+            f"row {row.number} begins the rows under console.secret: {row.reason}", markup=False
+        )
 
 
 @contextmanager
@@ -293,14 +328,22 @@ def _opened(context: typer.Context) -> Iterator[ConsoleParts]:
 @contextmanager
 def _changing(parts: ConsoleParts) -> Iterator[Connection]:
     """Yields a transaction on people and audit. Raises NotDone for a change that is refused."""
-    from admin.people.users import UserRefused
-    from admin.web.languages import texts_of
     from idempotency.error_mapping import errors
 
+    with _refusing(), errors(), parts.databases.primary.begin() as connection:
+        yield connection
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Raises NotDone for a change that people or audit refuse."""
+    from admin.audit.journal import AuditRefused
+    from admin.people.users import UserRefused
+    from admin.web.languages import texts_of
+
     try:
-        with errors(), parts.databases.primary.begin() as connection:
-            yield connection
-    except UserRefused as exc:
+        yield
+    except (AuditRefused, UserRefused) as exc:
         raise NotDone(texts_of("en")(str(exc)).rstrip(".")) from exc
 
 

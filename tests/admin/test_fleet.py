@@ -14,7 +14,8 @@ from litestar.testing import TestClient
 
 from admin.access import Role
 from admin.app import create_app
-from admin.audit.journal import AuditFilter, JournalRow
+from admin.audit.chain import JournalRow
+from admin.audit.journal import AuditFilter
 from admin.pages.fleet.accounts import account_row
 from admin.pages.fleet.lanes import is_late
 from admin.pages.fleet.runbook import section

@@ -7,6 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DatabaseError
 
 from admin.access import Role
+from admin.audit.chain import AuditCheck
 from admin.audit.journal import AuditFilter, Journal
 from admin.parts import ConsoleParts
 from tests.admin.conftest import PASSWORD, Browser
@@ -111,7 +112,7 @@ def test_a_password_is_changed_by_its_owner_alone(browser: Open, user: User) -> 
 def test_a_whole_chain_has_no_fault(parts: ConsoleParts) -> None:
     assert parts.journal.check().faults == ()
     record(parts)
-    assert parts.journal.check() == (5, ())
+    assert parts.journal.check() == AuditCheck(5, ())
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_the_database_refuses_to_change_the_audit(parts: ConsoleParts, statement
         parts.databases.primary.engine.begin() as one,
     ):
         one.execute(text(statement))
-    assert parts.journal.check() == (1, ())
+    assert parts.journal.check() == AuditCheck(1, ())
 
 
 def test_without_the_secret_nobody_makes_the_chain_anew(parts: ConsoleParts) -> None:
@@ -162,4 +163,4 @@ def test_an_action_that_fails_leaves_no_row(parts: ConsoleParts) -> None:
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert parts.journal.check() == (0, ())
+    assert parts.journal.check() == AuditCheck(0, ())

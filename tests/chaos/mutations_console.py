@@ -12,6 +12,8 @@ _APPROVAL = (
     "tests/admin/test_campaign_pages.py::"
     "test_above_the_threshold_an_approver_who_is_another_person_lets_it_go"
 )
+_KEYS = "tests/admin/test_audit_key.py::"
+_VOUCHED = _KEYS + "test_rows_before_a_key_row_are_those_that_it_vouches_for"
 _RULES = "tests/admin/test_authorisation.py::"
 _PEOPLE = "tests/admin/test_people.py::"
 _DEMO = "tests/hongyan/test_demo_console.py::"
@@ -294,10 +296,24 @@ CONSOLE: tuple[Mutation, ...] = (
     # -- audit --
     Mutation(
         "the console's audit is chained by its secret",
-        "admin.audit.journal:Journal._signed",
+        "admin.audit.chain:AuditKey._signed",
         "        if not self._key:\n",
         "        if self._key is not None:\n",
         (f"{_PEOPLE}test_without_the_secret_nobody_makes_the_chain_anew[sqlite]",),
+    ),
+    Mutation(
+        "the audit takes no row behind one under another secret",
+        "admin.audit.journal:Journal.record",
+        "        if not self._key.fits(number, before, seal):\n",
+        "        if not seal and number:\n",
+        (_KEYS + "test_no_row_comes_behind_one_under_another_secret[set-sqlite]",),
+    ),
+    Mutation(
+        "a key row holds for the rows that it names alone",
+        "admin.audit.chain:ChainCheck._begin",
+        "        if row.subject == self.past:\n",
+        "        if row.subject:\n",
+        (_VOUCHED + "[sqlite-no_row_3-set]",),
     ),
     # -- the demo --
     Mutation(
