@@ -152,11 +152,11 @@ class LookbackConsumer:
         taken = self._until_taken([record for _, record in batch.records])
         if taken is None:
             return False
-        foreign = [
-            PoisonRecord(batch.records[index][0], "other_transaction", text)
-            for index, text in taken.poison.items()
+        refused = [
+            PoisonRecord(batch.records[index][0], *refusal)
+            for index, refusal in taken.poison.items()
         ]
-        poison = [*batch.poison, *foreign]
+        poison = [*batch.poison, *refused]
         self._count(taken.did, poison)
         if not self._parts.poison.write(poison):
             return False

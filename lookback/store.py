@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Connection, Row
+from sqlalchemy.exc import DataError
 
 from backends.lookback_settings import BizTypeSettings
 from backends.sql.database import Database
@@ -37,6 +38,8 @@ from lookback.transaction import TxRow, TxTerms, made_terms
 from message.ids import new_token
 from message.lookback import LookbackRecord, day_of
 
+OTHER_TRANSACTION: Final = "other_transaction"
+NOT_STORABLE: Final = "not_storable"
 _TRIES: Final = 5
 _NO_TERMS: Final = made_terms(BizTypeSettings())
 """Terms of a kind that the configuration no longer has: it is never asked, and ends as unresolved."""
@@ -58,13 +61,22 @@ class CommittedWaiting(NamedTuple):
     """Age of the oldest; 0: none waits."""
 
 
+class RecordRefusal(NamedTuple):
+    """Why a record cannot be applied."""
+
+    reason: str
+    """A code."""
+    detail: str
+    """One sentence."""
+
+
 class TakenRecords(NamedTuple):
     """Result of one batch of records."""
 
     did: Counter[str]
     """Steps by their name (`lookback.decisions.TransactionStep`)."""
-    poison: dict[int, str]
-    """Reason by the index of a record that belongs to another transaction; nothing was written for it."""
+    poison: dict[int, RecordRefusal]
+    """By the index of a record that cannot be applied; nothing was written for it."""
 
 
 class Raced(LedgerUnavailable):
@@ -95,7 +107,17 @@ class LookbackStore(LedgerPart):
         self._early = sql.early(skip)
 
     def take(self, records: Sequence[LookbackRecord]) -> TakenRecords:
-        """Applies records of the topic in their order. Safe to repeat."""
+        """Applies records of the topic in their order. Safe to repeat. After a value that the database
+        cannot keep each record has a transaction of its own, and the one with the value is poison."""
+        try:
+            return self._taken(records)
+        except DataError as exc:
+            if len(records) > 1:
+                return _joined([self.take([one]) for one in records])
+            detail = f"the database cannot keep it ({type(exc.orig).__name__})"
+            return TakenRecords(Counter(), {0: RecordRefusal(NOT_STORABLE, detail)})
+
+    def _taken(self, records: Sequence[LookbackRecord]) -> TakenRecords:
         for _ in range(_TRIES):
             try:
                 with self._begin() as (connection, now):
@@ -115,7 +137,7 @@ class LookbackStore(LedgerPart):
             try:
                 step = take_record(after.get(record.tx_id), record, terms, now)
             except OtherTransaction as exc:
-                poison[index] = str(exc)
+                poison[index] = RecordRefusal(OTHER_TRANSACTION, str(exc))
                 continue
             after[record.tx_id] = step.row
             did[step.did] += 1
@@ -275,6 +297,14 @@ class LookbackStore(LedgerPart):
             "body": sealed,
             "updated_at": now,
         }
+
+
+def _joined(parts: Sequence[TakenRecords]) -> TakenRecords:
+    """Returns the result of records that were taken one by one."""
+    did = Counter[str]()
+    for one in parts:
+        did += one.did
+    return TakenRecords(did, {n: one.poison[0] for n, one in enumerate(parts) if one.poison})
 
 
 def _mark(row: TxRow, done: Forwarded, now: int) -> TransactionStep:

@@ -62,7 +62,7 @@ class PrepareRecord(_TxRecord, frozen=True, kw_only=True, tag="prepare"):
     payload: bytes
     """The value to forward, as it is; base64 in JSON."""
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)] | None = None
-    """Key of the forwarded record; None: `biz_id`."""
+    """Key of the forwarded record, without NUL; None: `biz_id`."""
     headers: dict[str, str] = {}
     """Headers of the forwarded record."""
     check: Name | None = None
@@ -174,6 +174,9 @@ def _check_body(record: PrepareRecord) -> None:
     if record.topic == TOPIC:
         fault = f"{TOPIC} itself is no target: its records would go round"
         raise LookbackMessageError("bad_topic", "$.topic", fault)
+    if record.key is not None and "\0" in record.key:
+        fault = "the character NUL is not taken; write a number as its digits"
+        raise LookbackMessageError("control_character", "$.key", fault)
     if len(record.payload) > MAX_BYTES:
         fault = f"{len(record.payload):,} bytes; at most {MAX_BYTES:,} are taken"
         raise LookbackMessageError("too_large", "$.payload", fault)

@@ -1,5 +1,6 @@
 """Consumer, checks and forwarder apart from Kafka: order of writes, leases, isolated failures."""
 
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from prometheus_client import generate_latest
+from sqlalchemy.exc import DataError
 
 from idempotency.ledger import LedgerUnavailable
 from lookback.check import Answer, CheckReply
@@ -166,6 +168,40 @@ def test_a_record_that_is_not_allowed_is_a_dead_letter_before_its_offset_passes(
     assert dict(headers)["hongyan-dead-reason"] == reason.encode()
     assert dict(headers)["hongyan-dead-origin"] == b"look_back_msg/0/0"
     assert ground.state(tx_id) == "COMMITTED", "the others of the batch go on"
+
+
+def test_a_key_that_no_database_keeps_is_a_dead_letter_and_the_others_go_on(ground: Ground) -> None:
+    bad, tx_id = ground.tx(), ground.prepared()
+    value = msgspec.json.encode(ground.prepare(bad, key=struct.pack(">Q", 42).decode()))
+    taking, client, letters = consuming(ground, [value, encode(ground.commit(tx_id))])
+    taking.run_once()
+    assert client.did == ["taken", "produced", "committed"]
+    ((_topic, sent, _key, headers),) = letters.sent
+    assert sent == value
+    assert dict(headers)["hongyan-dead-reason"] == b"control_character"
+    assert (ground.desk.find(bad), ground.state(tx_id)) == ([], "COMMITTED")
+
+
+def test_a_record_that_the_store_refuses_is_a_dead_letter_and_the_others_go_on(
+    ground: Ground,
+) -> None:
+    bad, tx_id = ground.prepare(ground.tx()), ground.prepared()
+    values = [encode(bad), encode(ground.commit(tx_id))]
+    taking, client, letters = consuming(ground, values)
+    take = ground.store._take
+
+    def refuse(connection: Any, records: Sequence[LookbackRecord], now: int) -> TakenRecords:
+        if bad in records:
+            raise DataError("INSERT", {}, Exception("a value that nobody foresaw"))
+        return take(connection, records, now)
+
+    ground.store._take = refuse  # type: ignore[method-assign]
+    taking.run_once()
+    assert client.did == ["taken", "produced", "committed"]
+    ((_topic, sent, _key, headers),) = letters.sent
+    assert (sent, dict(headers)["hongyan-dead-reason"]) == (values[0], b"not_storable")
+    assert b"nobody foresaw" not in dict(headers)["hongyan-dead-detail"]
+    assert ground.state(tx_id) == "COMMITTED"
 
 
 def test_without_its_dead_letter_the_offset_holds(ground: Ground) -> None:

@@ -49,6 +49,7 @@ def test_unknown_fields_are_ignored() -> None:
         ({"payload": "", "tx_id": TX[:12] + "4" + TX[13:]}, "bad_tx_id", "$.tx_id"),
         ({"payload": "", "biz_id": ""}, "wrong_type", "$.biz_id"),
         ({"payload": "", "biz_id": "a\nb"}, "control_character", "$.biz_id"),
+        ({"payload": "", "key": "\0*"}, "control_character", "$.key"),
         ({"payload": "", "biz_type": "a b"}, "bad_biz_type", "$.biz_type"),
         ({"payload": "", "topic": "a b"}, "bad_topic", "$.topic"),
         ({"payload": "", "topic": "look_back_msg"}, "bad_topic", "$.topic"),

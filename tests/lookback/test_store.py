@@ -127,6 +127,22 @@ def test_a_tx_id_of_another_business_transaction_is_poison(ground: Ground) -> No
     assert ground.state(tx_id) == "PREPARED"
 
 
+def test_a_record_that_the_database_cannot_keep_is_poison_and_the_others_are_taken(
+    ground: Ground,
+) -> None:
+    """PostgreSQL has no NUL in its texts, SQLite has."""
+    first, bad, last = (ground.tx() for _ in range(3))
+    prepares = [ground.prepare(first), ground.prepare(bad, key="\0*")]
+    taken = ground.store.take([*prepares, ground.commit(last)])
+    if ground.world.is_postgres:
+        assert taken.poison == {1: ("not_storable", "the database cannot keep it (DataError)")}
+        assert ground.desk.find(bad) == []
+    else:
+        assert taken.poison == {}
+    assert (ground.state(first), ground.state(last)) == ("PREPARED", "EARLY_COMMIT")
+    assert taken.did == {"PREPARED": 2 - len(taken.poison), "EARLY_COMMIT": 1}
+
+
 def test_an_early_commit_without_a_body_waits_for_a_person_and_goes_when_its_body_comes(
     ground: Ground,
 ) -> None:

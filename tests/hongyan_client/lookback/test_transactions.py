@@ -1,5 +1,6 @@
 """Prepare, commit and rollback: in one partition, in order, and never a rollback that nobody knows of."""
 
+import struct
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -136,6 +137,7 @@ def test_a_commit_that_kafka_does_not_take_breaks_nothing(
     [
         A_RECORD._replace(topic="look_back_msg"),
         A_RECORD._replace(key=b"\xff"),
+        A_RECORD._replace(key=struct.pack(">Q", 42)),
         A_RECORD._replace(value=b"x" * ((1 << 20) + 1)),
     ],
 )
