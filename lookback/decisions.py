@@ -147,7 +147,7 @@ def take_due(row: TxRow, terms: TxTerms, token: int, lease_ms: int, now: int) ->
     if row.checks >= terms.max_checks or (age >= terms.deadline_ms and not _is_owed(row, terms)):
         return _unresolved(row, _E.SPENT, _spent(row, terms, age), now)
     state = next_state(row.state, _E.DUE)
-    return _step(row, state=state, lease_token=token, next_at=now + lease_ms)
+    return _step(row, state=state, lease_token=token, next_at=now + lease_ms, updated_at=now)
 
 
 def _is_owed(row: TxRow, terms: TxTerms) -> bool:
@@ -183,11 +183,12 @@ def _unresolved(row: TxRow, event: TxEvent, reason: str, now: int) -> Transactio
 
 
 def take_reply(
-    row: TxRow, token: int, reply: CheckReply, terms: TxTerms, now: int
+    row: TxRow, held: TxRow, reply: CheckReply, terms: TxTerms, now: int
 ) -> TransactionStep:
-    """Applies a check's answer. A check that no longer holds the row changes nothing but a conflict."""
-    decision = _counted(row, reply, terms, now)
-    if row.state is not _S.CHECKING or row.lease_token != token:
+    """Applies a check's answer; `held` is the row as `take_due` leased it. A check that no longer holds
+    the row changes nothing but a conflict."""
+    decision = _counted(row, reply, terms, asked_at=held.updated_at)
+    if row.state is not _S.CHECKING or row.lease_token != held.lease_token:
         if decision and row.decision and row.decision != decision:
             return _conflict(row, decision, CHECK, now)
         return TransactionStep(row, did="late")
@@ -197,15 +198,15 @@ def take_reply(
     return _no_answer(checked, reply, terms, now)
 
 
-def _counted(row: TxRow, reply: CheckReply, terms: TxTerms, now: int) -> TxDecision | None:
-    """Returns the decision in the answer. A ROLLBACK without a fence counts only once no business
-    transaction can still be open."""
+def _counted(row: TxRow, reply: CheckReply, terms: TxTerms, asked_at: int) -> TxDecision | None:
+    """Returns the decision in the answer. A ROLLBACK without a fence counts only if no business
+    transaction could still be open when the business was asked, which was not before `asked_at`."""
     if reply.answer is Answer.COMMIT:
         return TxDecision.COMMIT
     if reply.answer is Answer.UNKNOWN:
         return None
-    certain_at = (row.prepared_at or now) + terms.longest_transaction_ms
-    return TxDecision.ROLLBACK if reply.fenced or now >= certain_at else None
+    certain_at = (row.prepared_at or asked_at) + terms.longest_transaction_ms
+    return TxDecision.ROLLBACK if reply.fenced or asked_at >= certain_at else None
 
 
 def _no_answer(row: TxRow, reply: CheckReply, terms: TxTerms, now: int) -> TransactionStep:

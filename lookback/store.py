@@ -148,8 +148,8 @@ class LookbackStore(LedgerPart):
         return TakenRecords(did, poison)
 
     def claim_checks(self, biz_type: str, limit: int, lease_ms: int) -> list[TxRow]:
-        """Leases due transactions of a kind for a check. Those whose checks or time are spent become
-        unresolved in the same transaction."""
+        """Leases due transactions of a kind for a check; `updated_at` is then the time of the lease. Those
+        whose checks or time are spent become unresolved in the same transaction."""
         asked = {"biz_type": biz_type, "limit": limit}
         return [
             step.row
@@ -181,9 +181,9 @@ class LookbackStore(LedgerPart):
         return steps
 
     def reply(self, row: TxRow, reply: CheckReply) -> str:
-        """Applies the answer to a check that `claim_checks` leased. Returns the step's name."""
+        """Applies the answer to a check; `row` is as `claim_checks` leased it. Returns the step's name."""
         terms = self.terms_of(row.biz_type)
-        return self._held(row, lambda now, it: take_reply(it, row.lease_token, reply, terms, now))
+        return self._held(row, lambda now, it: take_reply(it, row, reply, terms, now))
 
     def claim_forwards(self, limit: int, lease_ms: int) -> list[TxRow]:
         """Leases committed messages that are due. The bodies are sealed; `opened` opens one."""

@@ -51,11 +51,23 @@ LOOKBACK: tuple[Mutation, ...] = (
     Mutation(
         "5: an unfenced ROLLBACK counts after the longest business transaction",
         "lookback.decisions:_counted",
-        "if reply.fenced or now >= certain_at else None",
+        "if reply.fenced or asked_at >= certain_at else None",
         "if True else None",
         (
             _STORE
             + "test_an_unfenced_rollback_counts_only_after_the_longest_business_transaction"
+            + _LITE,
+            _MODEL,
+        ),
+    ),
+    Mutation(
+        "5: an unfenced ROLLBACK counts by the time of its question",
+        "lookback.decisions:take_reply",
+        "asked_at=held.updated_at",
+        "asked_at=now",
+        (
+            _STORE
+            + "test_an_unfenced_rollback_counts_by_the_time_of_its_question_not_of_its_answer"
             + _LITE,
             _MODEL,
         ),
@@ -70,9 +82,9 @@ LOOKBACK: tuple[Mutation, ...] = (
     Mutation(
         "6: only checks that were made count",
         "lookback.decisions:take_due",
-        "    return _step(row, state=state, lease_token=token, next_at=now + lease_ms)\n",
+        "    return _step(row, state=state, lease_token=token, next_at=now + lease_ms, updated_at=now)\n",
         "    return _step(\n        row, state=state, lease_token=token, next_at=now + lease_ms,"
-        " checks=row.checks + 1\n    )\n",
+        " updated_at=now, checks=row.checks + 1\n    )\n",
         (
             _STORE + "test_a_check_that_died_is_made_again_and_not_counted" + _LITE,
             _STORE + "test_rocketmq_immunity_time_makes_no_check_and_counts_none" + _LITE,
@@ -94,7 +106,7 @@ LOOKBACK: tuple[Mutation, ...] = (
     Mutation(
         "8: a check past its lease writes nothing",
         "lookback.decisions:take_reply",
-        "row.state is not _S.CHECKING or row.lease_token != token",
+        "row.state is not _S.CHECKING or row.lease_token != held.lease_token",
         "row.state is not _S.CHECKING",
         (_STORE + "test_a_check_past_its_lease_writes_nothing" + _LITE, _MODEL),
     ),
@@ -140,8 +152,8 @@ LOOKBACK: tuple[Mutation, ...] = (
     Mutation(
         "a commit that comes while a check runs wins",
         "lookback.decisions:take_reply",
-        "    if row.state is not _S.CHECKING or row.lease_token != token:\n",
-        "    if row.state is _S.CHECKING and row.lease_token != token:\n",
+        "    if row.state is not _S.CHECKING or row.lease_token != held.lease_token:\n",
+        "    if row.state is _S.CHECKING and row.lease_token != held.lease_token:\n",
         (_STORE + "test_rocketmq_a_commit_that_comes_while_a_check_runs_wins" + _LITE,),
     ),
     Mutation(

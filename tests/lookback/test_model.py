@@ -62,6 +62,8 @@ class Lookback(RuleBasedStateMachine):
         self.bodies: dict[str, bytes] = {}
         self.checks: list[TxRow] = []
         """Checks that may still be answered, also those whose lease is over."""
+        self.asked_at: dict[int, int] = {}
+        """Times of the checks by the token of their lease."""
         self.made: dict[str, int] = {}
         """Checks that were answered while they held their transaction."""
         self.forwards: list[TxRow] = []
@@ -109,6 +111,7 @@ class Lookback(RuleBasedStateMachine):
             assert self.world.now - self.prepared_at[row.tx_id] >= self.terms[KIND].immunity_ms
             assert row.tx_id not in self.decision
             self.checks.append(row)
+            self.asked_at[row.lease_token] = self.world.now
 
     @rule(
         after=st.sampled_from([IMMUNITY, LONGEST]),
@@ -136,7 +139,7 @@ class Lookback(RuleBasedStateMachine):
             assert did in ("late", "conflict", "repeat")
             return
         self.made[name] = self.made.get(name, 0) + 1
-        certain = self.world.now - self.prepared_at[name] >= LONGEST
+        certain = self.asked_at[row.lease_token] - self.prepared_at[name] >= LONGEST
         if reply == COMMIT:
             self.decision.setdefault(name, "COMMIT")
         elif reply == FENCED or (reply == ROLLBACK and certain):

@@ -282,6 +282,30 @@ def test_an_unfenced_rollback_counts_only_after_the_longest_business_transaction
     assert ground.store.reply(row, ROLLBACK) == "ROLLED_BACK"
 
 
+def test_an_unfenced_rollback_counts_by_the_time_of_its_question_not_of_its_answer(
+    ground: Ground,
+) -> None:
+    """Invariant 5. The business commits after it was asked, within its longest transaction."""
+    tx_id = ground.prepared()
+    ground.world.advance(LONGEST - 1)
+    (row,) = ground.claim()
+    ground.take(ground.prepare(tx_id, b"another body"))  # a conflict, which writes the row
+    ground.world.advance(LEASE - 1)
+    assert ground.store.reply(row, ROLLBACK) == "unknown"
+    ground.take(ground.commit(tx_id))
+    assert [row.tx_id for row in ground.forward()] == [tx_id]
+
+
+def test_a_late_unfenced_rollback_is_no_conflict_if_it_was_asked_too_early(ground: Ground) -> None:
+    tx_id = ground.prepared()
+    ground.world.advance(LONGEST - 1)
+    (row,) = ground.claim()
+    ground.take(ground.commit(tx_id))
+    ground.world.advance(1)
+    assert ground.store.reply(row, ROLLBACK) == "late"
+    assert ground.alerts() == {}
+
+
 def test_a_fenced_rollback_counts_at_once(ground: Ground) -> None:
     row = ground.checking()
     assert ground.store.reply(row, FENCED) == "ROLLED_BACK"
