@@ -217,7 +217,8 @@ def _no_answer(row: TxRow, reply: CheckReply, terms: TxTerms, now: int) -> Trans
         error = "ROLLBACK without a fence, before the longest business transaction was over"
         next_at = max(next_at, now - age + terms.longest_transaction_ms)
     row = replace(row, last_error=error[:_ERROR_CHARACTERS])
-    if row.checks >= terms.max_checks or age >= terms.deadline_ms:
+    was_asked = reply.made or row.checks > 0  # nothing is parked of which nobody was ever asked
+    if row.checks >= terms.max_checks or (age >= terms.deadline_ms and was_asked):
         return _unresolved(row, _E.SPENT, _spent(row, terms, age), now)
     state = next_state(row.state, _E.CHECK_UNKNOWN)
     return _step(row, state=state, lease_token=0, next_at=next_at)._replace(did="unknown")

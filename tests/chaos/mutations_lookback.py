@@ -92,6 +92,13 @@ LOOKBACK: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        "6: past the deadline one check is made first",
+        "lookback.decisions:_no_answer",
+        "(age >= terms.deadline_ms and was_asked)",
+        "age >= terms.deadline_ms",
+        (_STORE + "test_past_the_deadline_nothing_is_parked_before_somebody_was_asked" + _LITE,),
+    ),
+    Mutation(
         "7: an early commit without a body waits for a person",
         "lookback.decisions:_grace_over",
         "    if row.state is _S.EARLY_ROLLBACK:\n",

@@ -241,6 +241,20 @@ def test_the_deadline_ends_it_with_an_alert_and_after_one_check_at_least(ground:
     assert ground.alerts() == {"lookback_unresolved": 1}
 
 
+def test_past_the_deadline_nothing_is_parked_before_somebody_was_asked(ground: Ground) -> None:
+    """Invariant 6. The service was away past the deadline; then the endpoint keeps checks back."""
+    tx_id = ground.prepared()
+    ground.world.advance(DEADLINE)
+    for _ in range(TERMS.max_checks + 1):
+        (row,) = ground.claim()
+        assert ground.store.reply(row, UNKNOWN._replace(made=False)) == "unknown"
+        assert ground.state(tx_id) == "PREPARED"
+        ground.world.advance(CHECK)
+    (row,) = ground.claim()
+    assert ground.store.reply(row, UNKNOWN) == "UNRESOLVED"
+    assert ground.shown(tx_id).checks == 1
+
+
 def test_a_check_that_died_is_made_again_and_not_counted(ground: Ground) -> None:
     row = ground.checking()
     assert ground.claim() == []
