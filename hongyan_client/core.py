@@ -240,8 +240,9 @@ class ClientCore:
         cause: MustWait | BufferFull,
     ) -> None:
         """Hands a send to the overflow that Kafka's buffer did not take. Raises BufferFull."""
-        if isinstance(cause, BufferFull):
-            self.publisher.take_back()  # what waits there goes first
+        # What waits in the buffer goes first. In a callback nobody can take it back.
+        if isinstance(cause, BufferFull) and not self.publisher.take_back():
+            raise cause
         send.record, send.expires_at = Record(*wired[0]), wired[3]
         queue.put_new(send, deadline_s)
 

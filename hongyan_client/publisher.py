@@ -6,7 +6,8 @@ record is dropped and no thread is started for one.
 The holder of the poll lock polls librdkafka, ends the records and runs their callbacks. That is the thread
 of the publisher, or a thread inside `publish` or `flush`: a busy caller then pays no switch of threads.
 
-A fatal error of the idempotent producer ends its records as in doubt; a new producer takes over.
+A fatal error of the idempotent producer ends its records as in doubt; a new producer takes over. Callbacks
+run without the publisher's lock, and may publish.
 """
 
 from __future__ import annotations
@@ -122,9 +123,11 @@ class Publisher:
         self._fatal = False  # a new producer is due; written by the holder of the poll lock
         self._age = self._ages.now() if self._ages else 0  # written by the holder of the poll lock
         self._closed = ""  # the reason; written by `close` under the lock, or after a fork
+        self._shut = False  # `take` takes nothing; written under the lock, or after a fork
         self._stopping = False  # written by `close`; read by the publisher's thread
         self._kafka_log = KafkaLog()
         self._client = self._opened()  # replaced under both locks
+        self._former: Producer | None = None  # purged; written by the holder of the poll lock
         self._thread = threading.Thread(target=self._run, name="hongyan-publisher", daemon=True)
         self._thread.start()
         _open_publishers.add(self)
@@ -237,6 +240,7 @@ class Publisher:
         Never call it in a callback of a future."""
         with self._lock:
             self._closed = self._closed or "the publisher is closed; open another one"
+            self._shut = True
         atexit.unregister(self._close_at_exit)
         if not self._thread.is_alive() or self._stopping:
             return 0
@@ -254,14 +258,15 @@ class Publisher:
         may_pass: MayPass | None = None,
     ) -> bool:
         """Hands the record to librdkafka if it fits. Returns False if it does not, or if a new producer
-        must take over first. A refused record is reported at once. Raises ClientClosed, and MustWait."""
+        must take over first. A refused record is reported at once. Raises ClientClosed, and MustWait.
+        Where records end together, nothing is taken before all of them are reported."""
         if size > self._most_bytes:
             size = self._most_bytes
         topic, key, value, headers = parts
         refused: SendFailed | None = None
         with self._lock:
-            if self._closed:
-                raise ClientClosed(self._closed)
+            if self._shut:
+                return self._not_taken()
             if may_pass is not None and not may_pass(topic, key):
                 raise MustWait
             if (
@@ -285,9 +290,16 @@ class Publisher:
             on_report(number, refused, None)
         return True
 
+    def _not_taken(self) -> bool:
+        """Returns False: a new producer takes over. Raises ClientClosed."""
+        if self._closed:
+            raise ClientClosed(self._closed)
+        return False
+
     def _await_room(self, until: float, deadline_s: float) -> None:
-        """Waits until records ended. Raises BufferFull at the deadline."""
-        left = until - time.monotonic()
+        """Waits until records ended. Raises BufferFull at the deadline; up to `_PURGE_S` later while a new
+        producer takes over."""
+        left = until - time.monotonic() + (_PURGE_S if self._shut else 0)
         if left <= 0 or self._poller == threading.get_ident():
             raise BufferFull(
                 f"Kafka acknowledged too little within {deadline_s:g} s, and the buffer of "
@@ -352,36 +364,55 @@ class Publisher:
             leave_s = _DRIVER_POLLS_S if self._drivers else _CALLER_POLLS_S
             if time.monotonic() - self._polled_at < leave_s or not self._poll(_POLL_S):
                 time.sleep(leave_s)
-        with self._poll_lock, self._lock:
+        with self._poll_lock:
             self._poller = threading.get_ident()
-            self._take_back()
+            with self._lock:  # a record that is being taken now is among them
+                self._client.purge()
+            for client in filter(None, (self._former, self._client)):
+                self._report_ends(client)
             self._poller = 0
+        with self._lock:
             self._room.notify_all()
 
-    def _renew(self) -> None:
-        """Takes the open records back and opens a new producer: a purge leaves gaps in the old one's
-        sequence. Call with the poll lock."""
-        with self._lock:
-            self._take_back()
-            self._client = self._opened()
-            self._fatal = False
-
-    def take_back(self) -> None:
-        """Ends all open records as in doubt. Records of other callers wait meanwhile. Never call it in a
-        callback of a future."""
+    def take_back(self) -> bool:
+        """Ends all open records as in doubt. Returns False in a callback, where nobody can poll."""
+        if self._poller == threading.get_ident():
+            return False
         with self._poll_lock:
             self._poller = threading.get_ident()
             try:
                 self._renew()
             finally:
                 self._poller = 0
+        return True
 
-    def _take_back(self) -> None:
-        """Ends all open records as in doubt. Call with both locks."""
-        self._client.purge()
+    def _renew(self) -> None:
+        """Takes the open records back and opens a new producer: a purge leaves gaps in the old one's
+        sequence. Call with the poll lock. After an exception, as of a signal, the next poll goes on."""
+        if self._former is None:
+            self._replace()
+        if self._former is not None:
+            self._report_ends(self._former)
+        with self._lock:
+            self._former = None
+            self._fatal = False
+            self._shut = bool(self._closed)
+            self._room.notify_all()
+
+    def _replace(self) -> None:
+        """Purges the producer and puts a new one in its place. The old one's records are yet to end."""
+        fresh = self._opened()
+        with self._lock:
+            self._fatal = True
+            self._shut = self._shut or self._ages is not None
+            self._client.purge()
+            self._former, self._client = self._client, fresh
+
+    def _report_ends(self, client: Producer) -> None:
+        """Ends the records of a purged producer. Call with the poll lock alone: callbacks run."""
         until = time.monotonic() + _PURGE_S
-        while self.unacknowledged and time.monotonic() < until:
-            self._client.poll(_POLL_S)
+        while len(client) and time.monotonic() < until:
+            client.poll(_POLL_S)
 
     def _opened(self) -> Producer:
         from confluent_kafka import KafkaException
@@ -409,6 +440,7 @@ class Publisher:
         self._closed = (
             "the process was forked after the publisher was opened; open one in the child"
         )
+        self._shut = True
         self._lock = threading.Lock()
         atexit.unregister(self._close_at_exit)
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, as_completed, wait
+from concurrent.futures import FIRST_COMPLETED, Future, as_completed, wait
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ from hongyan_client import (
     Publisher,
     Record,
     SendInDoubt,
+    SentNotification,
     WrongNotification,
     WrongProperties,
     compose,
@@ -309,6 +310,28 @@ def test_a_full_overflow_is_an_error_of_the_caller() -> None:
         overflow.full = True
         with pytest.raises(ClientError, match="the spool is full"):
             client.send(notice(1)).result(PATIENCE_S)
+
+
+def test_a_callback_before_a_full_buffer_gets_the_error_and_holds_nobody_up() -> None:
+    """What waits in the buffer must go to the overflow first, and only after the callback can it go."""
+    options = ClientOptions(trace=False, deadline_s=0.1, limits=BufferLimits(records=5))
+    raised: list[BaseException] = []
+
+    with EmbeddedKafka() as late:
+        client = Client(late.bootstrap, options=options, overflow=MemoryOverflow)
+
+        def send_on(_future: Future[SentNotification]) -> None:
+            try:
+                for number in range(10, 20):
+                    client.send(notice(number))
+            except BufferFull as exc:
+                raised.append(exc)
+
+        with client:
+            with paused(late):
+                client.send(notice(0)).add_done_callback(send_on)
+            await_(lambda: raised, what="the callback ends")
+            assert client.send(notice(30)).result(PATIENCE_S).id == "n-30"
 
 
 def test_an_overflow_keeps_at_close_what_kafka_did_not_take() -> None:
