@@ -71,7 +71,7 @@ class ReaderFigures(NamedTuple):
 
 Handle = Callable[[Sequence[PlacedOutcome]], None]
 """Handles events of one or more partitions, in the order of each. After an exception the same events come
-again, once a pause is over."""
+again, once a pause is over; those of a partition that moved meanwhile come to its owner."""
 Positions = Mapping[int, int]
 """Next offset by partition, as the handler kept it."""
 
@@ -97,8 +97,11 @@ class OutcomeReader:
         self._batch = batch
         self._handled = self._unreadable = self._failures = 0  # written by the thread of `run`
         self._pausing = False  # written by the thread of `run`
+        self._moved: set[int] = set()  # partitions that came or went; written in its polls
         self._consumer = _consumer(bootstrap, group_id, properties or {})
-        self._consumer.subscribe([self._topic], on_assign=self._assigned)
+        self._consumer.subscribe(
+            [self._topic], on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone
+        )
         self._closed = False
 
     def run(self, handle: Handle, stop: threading.Event) -> None:
@@ -107,8 +110,8 @@ class OutcomeReader:
         reader for good."""
         while not stop.is_set():
             events, following = self._polled()
-            if following and self._handled_at_last(handle, events, stop):
-                self._remember(following)
+            if following:
+                self._remember(self._handled_at_last(handle, events, following, stop))
 
     def figures(self) -> ReaderFigures:
         """Returns the counts."""
@@ -135,7 +138,9 @@ class OutcomeReader:
         """Returns the next events, and the next offset of each partition they came from."""
         events: list[PlacedOutcome] = []
         following: dict[int, int] = {}
-        for message in self._consumer.consume(self._batch, _POLL_S):
+        messages = self._consumer.consume(self._batch, _POLL_S)
+        self._moved.clear()
+        for message in messages:
             place = self._place_of(message)
             if place is None:
                 continue
@@ -169,16 +174,24 @@ class OutcomeReader:
         return None
 
     def _handled_at_last(
-        self, handle: Handle, events: Sequence[PlacedOutcome], stop: threading.Event
-    ) -> bool:
-        """Calls the handler until it returns. Returns False if `stop` was set before it did."""
+        self,
+        handle: Handle,
+        events: Sequence[PlacedOutcome],
+        following: Mapping[int, int],
+        stop: threading.Event,
+    ) -> Mapping[int, int]:
+        """Calls the handler until it returns. Returns the next offsets of what it handled; none if `stop`
+        was set before. Events of a partition that moved meanwhile are left to its owner, who begins at the
+        kept place: another reader, or this one again."""
         wait = _FIRST_WAIT_S
         while not self._handled_all(handle, events):
             self._held(stop, wait)
             if stop.is_set():
-                return False
+                return {}
+            events = [one for one in events if one.place.partition not in self._moved]
+            following = {n: at for n, at in following.items() if n not in self._moved}
             wait = min(2 * wait, _LONGEST_WAIT_S)
-        return True
+        return following
 
     def _handled_all(self, handle: Handle, events: Sequence[PlacedOutcome]) -> bool:
         try:
@@ -203,7 +216,7 @@ class OutcomeReader:
 
     def _remember(self, following: Mapping[int, int]) -> None:
         """Commits the places, where Kafka keeps them. A failed commit is logged: the events come again."""
-        if self._positions is not None:
+        if self._positions is not None or not following:
             return
         from confluent_kafka import KafkaException, TopicPartition
 
@@ -220,8 +233,13 @@ class OutcomeReader:
             if one.partition in known:
                 one.offset = known[one.partition]
         consumer.assign(partitions)
+        self._moved |= {one.partition for one in partitions}
         if self._pausing:
             consumer.pause(partitions)
+
+    def _gone(self, _consumer: Consumer, partitions: list[Any]) -> None:
+        """Notes partitions that others may have now. Runs like `_assigned`."""
+        self._moved |= {one.partition for one in partitions}
 
 
 def _consumer(bootstrap: str, group_id: str, properties: Mapping[str, Property]) -> Consumer:

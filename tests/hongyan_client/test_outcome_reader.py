@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from hongyan_client import OutcomeEvent, OutcomeReader, State, WrongProperties
 from hongyan_client import outcome_reader as module
 from hongyan_client.outcome_reader import PlacedOutcome
+from tests.harness.waiting import await_
 from tests.hongyan_client.looking import NOWHERE, PATIENCE_S, make_topic
 
 
@@ -51,9 +52,9 @@ class Ground:
         for number in numbers:
             self.write(msgspec.json.encode(event(number)), str(number))
 
-    def write(self, value: bytes, key: str = "k") -> None:
+    def write(self, value: bytes, key: str = "k", partition: int = -1) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap})
-        producer.produce(self.topic, value, key)
+        producer.produce(self.topic, value, key, partition)
         assert producer.flush(PATIENCE_S) == 0
 
     def read(self, count: int, handle: Callable[[str], object] = str, **changes: Any) -> list[str]:
@@ -111,6 +112,67 @@ def test_a_handler_that_keeps_the_place_decides_the_start(ground: Ground) -> Non
     assert sorted(everything) == [f"e-{n}" for n in range(8)]
     later = ground.read(1, positions=lambda: {0: 1, 1: 1})
     assert len(later) == 6
+
+
+class Shop:
+    """A handler's database: events and places in one transaction, which may fail for one reader."""
+
+    def __init__(self) -> None:
+        self.applied: list[str] = []
+        self.places: dict[int, int] = {}
+        self.failed: list[str] = []
+        self.failing = ""
+        self._lock = threading.Lock()
+
+    def handler(self, name: str) -> Callable[[Sequence[PlacedOutcome]], None]:
+        def handle(events: Sequence[PlacedOutcome]) -> None:
+            with self._lock:
+                if self.failing == name:
+                    self.failed += [one.event.event_id for one in events]
+                    raise RuntimeError("a deadlock in the handler's database")
+                self.applied += [one.event.event_id for one in events]
+                self.places |= {one.place.partition: one.place.offset + 1 for one in events}
+
+        return handle
+
+
+@pytest.mark.parametrize("keeps_place", [True, False])
+def test_events_of_partitions_that_moved_while_the_handler_failed_are_left_to_their_new_owner(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, keeps_place: bool
+) -> None:
+    monkeypatch.setattr(module, "_FIRST_WAIT_S", 0.05)
+    monkeypatch.setattr(module, "_LONGEST_WAIT_S", 0.2)
+    for number in range(8):
+        ground.write(msgspec.json.encode(event(number)), partition=number % 2)
+    shop, stop = Shop(), threading.Event()
+    shop.failing = "first"
+
+    def read(name: str) -> None:
+        with OutcomeReader(
+            ground.bootstrap,
+            group_id=f"{ground.prefix}-shop",
+            topic_prefix=ground.prefix,
+            positions=(lambda: dict(shop.places)) if keeps_place else None,
+        ) as reader:
+            reader.run(shop.handler(name), stop)
+
+    readers = [threading.Thread(target=read, args=(name,)) for name in ("first", "second")]
+    try:
+        readers[0].start()
+        await_(lambda: shop.failed, what="the first reader holds events")
+        readers[1].start()
+        await_(lambda: shop.applied, what="the second reader has a partition")
+        shop.failing = ""
+        await_(lambda: len(set(shop.applied)) == 8, what="every event was handled")
+        for number in (8, 9):
+            ground.write(msgspec.json.encode(event(number)), partition=number % 2)
+        await_(lambda: {"e-8", "e-9"} <= set(shop.applied), what="both readers go on")
+    finally:
+        stop.set()
+        for reader in readers:
+            reader.join(PATIENCE_S)
+    assert sorted(shop.applied) == sorted(f"e-{number}" for number in range(10))
+    assert shop.places == {0: 5, 1: 5}
 
 
 def test_a_record_that_is_no_event_is_passed_over_and_counted(
