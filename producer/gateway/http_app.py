@@ -31,6 +31,8 @@ from producer.gateway.problems import GatewayProblem, answer_of, not_now
 log = structlog.get_logger(__name__)
 AnyRequest = Request[Any, Any, Any]
 PUBLIC: Final = {"scope": None}
+ADMISSION: Final = 1
+"""Tokens that a request pays before its body is read."""
 _JSON: Final = "application/json"
 _CALLER: Final = "caller"
 _HEADERS: Final = (
@@ -60,7 +62,7 @@ async def send_batch(request: AnyRequest) -> Response[bytes]:
     endpoint = _endpoint(request)
     wanted = await _send_request(request, MOST_BATCH_BODY)
     items = items_of(wanted.body)
-    await endpoint.parts.rates.take(wanted.caller.key, len(items) - 1)
+    await endpoint.parts.rates.take(wanted.caller.key, len(items), paid=ADMISSION)
     return _sent(await endpoint.send_batch(wanted, items))
 
 
@@ -134,7 +136,7 @@ async def admit(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
     if scope not in set(KeyScope) or not caller.key.may(scope):
         detail = f"this key has no scope {scope!s}: it has {', '.join(caller.key.terms.scopes)}"
         raise GatewayProblem(403, "scope_missing", detail)
-    await endpoint.parts.rates.take(caller.key)
+    await endpoint.parts.rates.take(caller.key, ADMISSION)
 
 
 def _admitted(endpoint: GatewayEndpoint, authorization: str) -> Caller:

@@ -29,18 +29,22 @@ class KeyRates:
         self._local = local or LocalBuckets()
         self._away = False
 
-    async def take(self, key: ApiKey, cost: int = 1) -> None:
-        """Takes `cost` tokens, at most a full bucket. Raises GatewayProblem with Retry-After."""
+    async def take(self, key: ApiKey, cost: int = 1, paid: int = 0) -> None:
+        """Takes `cost` tokens, of which `paid` were taken before. A cost above a full bucket takes a full
+        one, and the rest is a debt. Raises GatewayProblem with Retry-After; what was paid then stays paid,
+        so that no refused batch is free."""
         terms = key.terms
         want = min(cost, terms.burst)
-        ask = Ask(_NAME + key.id, terms.rate_per_s, terms.burst, want, 0)
+        ask = Ask(_NAME + key.id, terms.rate_per_s, terms.burst, want, 0, paid)
         (grant,) = await self._asked([ask])
-        if grant.tokens >= want:
+        passes = grant.tokens >= want
+        back = want - cost if passes else grant.tokens - paid
+        if back:
+            await self._asked([ask._replace(want=0, back=back)])
+        if passes:
             return
-        if grant.tokens:
-            await self._asked([ask._replace(want=0, back=grant.tokens)])
-        missing = want - grant.tokens
-        wait_s = max(grant.wait_ms / 1_000, missing / terms.rate_per_s)
+        missing = want - grant.tokens + paid
+        wait_s = grant.wait_ms / 1_000 + missing / terms.rate_per_s
         raise GatewayProblem(
             429,
             "rate_limited",

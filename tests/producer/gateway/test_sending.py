@@ -205,3 +205,14 @@ def test_a_rate_is_kept_per_key(gateway: OpenGateway, make_key: Callable[..., Ke
     answer = gateway.send(slow)
     assert int(answer.headers["retry-after"]) > 30
     assert gateway.send(other).status_code == 202
+
+
+def test_a_batch_above_the_burst_goes_and_is_paid_in_full(
+    gateway: OpenGateway, make_key: Callable[..., KeyMade]
+) -> None:
+    token = make_key("slow", rate_per_s=1, burst=3).token
+    answer = gateway.post(token, "/v1/notifications:batch", {"notifications": [NOTICE] * 40})
+    assert (answer.status_code, answer.json()["accepted"]) == (202, 40)
+    answer = gateway.send(token)
+    assert answer.status_code == 429
+    assert int(answer.headers["retry-after"]) > 30
