@@ -130,13 +130,13 @@ def statements_for(table: str, dialect: str) -> OutboxStatements:
     parts = _parts(table, kind)
     claim = _CLAIM_POSTGRES if kind == POSTGRESQL else _LOCK
 
-    def made(template: str, wanted: str = "") -> TextClause:
-        sql = template.format(**parts, wanted=wanted.format(**parts))
-        return _bound(sql, kind)
+    def made(template: str, wanted: str = "", index: str = "") -> TextClause:
+        hint = f"FORCE INDEX ({index})" if kind == "mysql" else ""
+        return _bound(template.format(**parts, wanted=wanted.format(**parts), hint=hint), kind)
 
     return OutboxStatements(
-        made(claim, _DUE),
-        made(claim, _THESE),
+        made(claim, _DUE, f"{table}_due"),
+        made(claim, _THESE, "PRIMARY"),
         made(_WAITING),
         made(_TAKE),
         made(_HOLD),
@@ -164,7 +164,6 @@ def _parts(table: str, kind: str) -> dict[str, object]:
         "in_keys": "= ANY(:keys)" if kind == POSTGRESQL else "IN :keys",
         "in_days": _IN_DAYS if kind == POSTGRESQL else "",
         "lock": "" if kind == SQLITE else "FOR UPDATE SKIP LOCKED",
-        "hint": f"FORCE INDEX ({table}_due)" if kind == "mysql" else "",
         "hold": HOLD_MS,
         "max": MAX_HELD,
     }

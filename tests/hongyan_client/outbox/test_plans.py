@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, bindparam, text
 
 from tests.hongyan_client.outbox.places import OutboxPlace, opened
 
@@ -88,6 +88,39 @@ def test_mariadb_claims_by_the_index_without_a_sort(mariadb_database: str) -> No
             plan = connection.execute(sql, {"limit": 100}).mappings().one()
     assert plan["key"] == "hongyan_outbox_due"
     assert "filesort" not in (plan["Extra"] or "")
+
+
+@pytest.mark.parametrize("ids", [[10], [10, 20, 30], list(range(1, 201))], ids=len)
+def test_mariadb_finds_handed_over_rows_by_their_ids(mariadb_database: str, ids: list[int]) -> None:
+    """Any other way reads kept rows, and locks them where transactions are repeatable reads."""
+    with opened(mariadb_database) as place:
+        fill(place)
+        with place.store.transaction() as connection:
+            claim = text("EXPLAIN " + place.store._sql.claim_these.text)
+            asked = {"ids": ids, "limit": len(ids)}
+            bound = claim.bindparams(bindparam("ids", expanding=True))
+            plan = connection.execute(bound, asked).mappings().one()
+    assert (plan["key"], plan["type"]) == ("PRIMARY", "const" if len(ids) == 1 else "range")
+    assert int(plan["rows"]) <= len(ids)
+
+
+def test_sqlite_finds_handed_over_rows_by_their_ids(sqlite_place: OutboxPlace) -> None:
+    store = sqlite_place.store
+    with store.transaction() as connection:
+        sql = text("EXPLAIN QUERY PLAN " + store._sql.claim_these.text)
+        bound = sql.bindparams(bindparam("ids", expanding=True))
+        plan = " ".join(row[3] for row in connection.execute(bound, {"ids": [1, 2], "limit": 2}))
+    assert "INTEGER PRIMARY KEY" in plan
+
+
+def test_postgres_finds_handed_over_rows_by_their_ids(postgres_place: OutboxPlace) -> None:
+    fill(postgres_place)
+    store = postgres_place.store
+    asked = {"ids": [10, 20], "limit": 2, "owner": "o", "lease_ms": 1_000, "token": 7}
+    with store.transaction() as connection:
+        nodes = plan_of(connection, store._sql.claim_these, asked)
+    read = {node["Index Name"] for node in nodes if "Index Name" in node}
+    assert not any("next_at" in name for name in read)
 
 
 def test_a_claim_takes_what_it_was_asked_for_and_no_more(place: OutboxPlace) -> None:
