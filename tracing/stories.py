@@ -113,6 +113,24 @@ def find(
     return stories_of(messages_in(rows) or [name], live_parts(database, name, rows))
 
 
+def of_message(
+    database: Database, message_id: str, lanes: Collection[str] | None, *, limit: int = MAX_MESSAGES
+) -> list[Story]:
+    """Returns the story of a message as far as it is in these lanes (None: in any). Several lanes may have
+    deliveries under one message id. Raises SqlError."""
+    rows = _by(database, "message_id", message_id, 0, limit, lanes)
+    return _within(database, [message_id], rows, lanes)
+
+
+def of_biz(
+    database: Database, biz_id: str, lanes: Collection[str] | None, *, limit: int = MAX_MESSAGES
+) -> list[Story]:
+    """Returns the stories of the newest `limit` messages that have deliveries with this biz_id in these
+    lanes (None: in any), as far as they are in them. Raises SqlError."""
+    rows = _by(database, _BIZ, biz_id, 0, limit, lanes)
+    return _within(database, messages_in(rows), rows, lanes)
+
+
 def messages_in(rows: Iterable[LedgerRow | RebuiltDelivery]) -> list[str]:
     """Returns the rows' message ids, each once."""
     return list(dict.fromkeys(row.message_id for row in rows))
@@ -187,15 +205,44 @@ def only(stories: Sequence[Story], keys: Collection[str]) -> list[Story]:
     return [story for story in kept if story.deliveries]
 
 
-def _by(database: Database, column: str, name: str, since: int, limit: int) -> list[LedgerRow]:
+def _by(
+    database: Database,
+    column: str,
+    name: str,
+    since: int,
+    limit: int,
+    lanes: Collection[str] | None = None,
+) -> list[LedgerRow]:
+    within = "" if lanes is None else " AND lane IN :lanes"
     query = (
         f"SELECT {_COLUMNS} FROM hongyan_deliveries WHERE {column} = :name"  # noqa: S608 - ours
-        " AND created_at >= :since ORDER BY created_at DESC, delivery_key LIMIT :limit"
+        f" AND created_at >= :since{within} ORDER BY created_at DESC, delivery_key LIMIT :limit"
     )
-    values = {"name": name, "since": since, "limit": limit * MAX_RECEIVERS}
-    rows = [msgspec.convert(dict(row), LedgerRow) for row in _all(database, query, values)]
+    values: dict[str, Any] = {"name": name, "since": since, "limit": limit * MAX_RECEIVERS}
+    if lanes is not None:
+        values["lanes"] = sorted(lanes)
+    expanding = None if lanes is None else "lanes"
+    found = _all(database, query, values, expanding=expanding)
+    rows = [msgspec.convert(dict(row), LedgerRow) for row in found]
     newest = set(islice(dict.fromkeys(row.message_id for row in rows), limit))
     return [row for row in rows if row.message_id in newest]
+
+
+def _within(
+    database: Database,
+    messages: Sequence[str],
+    rows: list[LedgerRow],
+    lanes: Collection[str] | None,
+) -> list[Story]:
+    """Returns the messages' stories from these rows and from the events of these lanes. An event without a
+    lane belongs to its delivery's row."""
+    if not messages:
+        return []
+    events = _events(database, messages)
+    if lanes is not None:
+        keys = {row.delivery_key for row in rows}
+        events = [e for e in events if (e.lane in lanes if e.lane else e.delivery_key in keys)]
+    return stories_of(messages, Parts(rows=rows, events=events))
 
 
 def _message_of(database: Database, key: str) -> str:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from message.vocabulary import Lane, LanePatternError, lanes_matching
+from message.vocabulary import LANES, Lane, LanePatternError, lanes_matching
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}")
 ANY_LANE: Final = "*"
@@ -87,6 +87,13 @@ class ApiKey(msgspec.Struct, frozen=True):
     def covers_all(self) -> bool:
         """Whether the key has every lane, those to come included."""
         return ANY_LANE in self.terms.lanes
+
+    @property
+    def lane_names(self) -> frozenset[str] | None:
+        """The names of the key's lanes; None if it has every lane."""
+        if self.covers_all:
+            return None
+        return frozenset(lane.name for lane in LANES if self.covers(lane))
 
 
 def new_secret() -> NewSecret:

@@ -8,9 +8,8 @@ import msgspec
 
 from backends.sql.database import Database
 from idempotency.error_mapping import errors
-from message.vocabulary import lane_named
 from producer.gateway.api_keys import ApiKey
-from tracing.stories import find
+from tracing.stories import of_biz, of_message
 from tracing.timeline import DeliveryStory, Moment, Story
 
 MOST_STORIES: Final = 50
@@ -59,25 +58,25 @@ class StoryReader:
         self._database = database
 
     def of_message(self, key: ApiKey, message_id: str) -> NotificationStory | None:
-        """Returns one notification; None if nothing is known of it, or the key has not its lane."""
-        found = [one for one in self._found(key, message_id) if one.id == message_id]
-        return next(iter(found), None)
+        """Returns one notification, as far as it is in the key's lanes; None if nothing of it is."""
+        if not _may_exist(message_id):
+            return None
+        with errors():
+            found = of_message(self._database, message_id, key.lane_names, limit=MOST_STORIES)
+        return next((_shown(story) for story in found), None)
 
     def of_biz(self, key: ApiKey, biz_id: str) -> list[NotificationStory]:
-        """Returns the newest notifications of a business id in the key's lanes."""
-        return [one for one in self._found(key, biz_id) if one.biz_id == biz_id]
-
-    def _found(self, key: ApiKey, name: str) -> list[NotificationStory]:
-        if "\0" in name:  # no database has such a name
+        """Returns the newest notifications of a business id, as far as they are in the key's lanes."""
+        if not _may_exist(biz_id):
             return []
         with errors():
-            stories = find(self._database, name, limit=MOST_STORIES)
-        return [_shown(story) for story in stories if _covers(key, story)]
+            found = of_biz(self._database, biz_id, key.lane_names, limit=MOST_STORIES)
+        return [_shown(story) for story in found]
 
 
-def _covers(key: ApiKey, story: Story) -> bool:
-    lane = lane_named(story.lane)
-    return bool(story.deliveries) and (key.covers_all if lane is None else key.covers(lane))
+def _may_exist(name: str) -> bool:
+    """Returns whether a database may have such a name."""
+    return "\0" not in name
 
 
 def _shown(story: Story) -> NotificationStory:

@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from backends.settings import Settings
+from idempotency.lookups import Queries
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.states import Event
 from producer.gateway.key_store import KeyMade
+from producer.gateway.story_reader import MOST_STORIES
 from tests.idempotency.making import claimed, delivery, settle, worker
 from tests.producer.gateway.conftest import OpenGateway
+from tracing.events import Stage, TraceEvent
+from tracing.sinks.database import DatabaseSink
 
 RECALL = "/v1/notifications:recall"
 NUMBER = "+8613800000001"
@@ -23,6 +27,25 @@ def ledger(settings: Settings) -> Iterator[SqlLedger]:
     ledger.register(worker("w1"))
     yield ledger
     ledger.close()
+
+
+@pytest.fixture
+def trace(ledger: SqlLedger) -> Callable[..., None]:
+    """Writes an event that names its lane in its reason."""
+    sink = DatabaseSink(ledger.database, keep_days=7)
+
+    def write(message_id: str, key: str, lane: str) -> None:
+        event = TraceEvent(
+            at=ledger.recalls().now_ms(),
+            stage=Stage.RECEIPT,
+            message_id=message_id,
+            delivery_key=key,
+            lane=lane,
+            reason=f"seen in {lane}",
+        )
+        sink.write([event])
+
+    return write
 
 
 def sent(ledger: SqlLedger, **fields: object) -> str:
@@ -65,6 +88,78 @@ def test_lanes_of_others_are_as_unknown_ones(
     assert found.json() == {"notifications": []}
     assert gateway.post(token, RECALL, {"id": name}).status_code == 404
     assert gateway.post(token, RECALL, {"biz_id": "order-1"}).status_code == 403
+
+
+def test_one_id_in_several_lanes_shows_a_key_the_deliveries_of_its_own(
+    gateway: OpenGateway,
+    make_key: Callable[..., KeyMade],
+    ledger: SqlLedger,
+    trace: Callable[..., None],
+) -> None:
+    """Whoever sends under an id that another lane has used sees nothing of that one, and hides nothing."""
+    before = sent(ledger, id="order-1001", lane="sms.verification", receivers=[NUMBER])
+    after = sent(ledger, id="order-1001", lane="sms.marketing", receivers=["+8613800000009"])
+    assert before == after == "order-1001"
+    rows = Queries(ledger.database).by_message("order-1001")
+    for row in rows:
+        trace(row.message_id, row.delivery_key, row.lane)
+    path = "/v1/notifications/order-1001"
+    for row in rows:
+        token = make_key(row.lane, lanes=(row.lane,)).token
+        answer = gateway.get(token, path).json()
+        assert answer["lane"] == row.lane
+        (one,) = answer["deliveries"]
+        assert one["delivery_key"] == row.delivery_key
+        assert f"seen in {row.lane}" in {
+            moment["reason"] for moment in one["timeline"] if "reason" in moment
+        }
+    both = gateway.get(make_key("both", lanes=("sms.*",)).token, path).json()
+    assert {one["delivery_key"] for one in both["deliveries"]} == {row.delivery_key for row in rows}
+
+
+def test_an_event_of_another_lane_is_not_shown_with_the_same_delivery(
+    gateway: OpenGateway,
+    make_key: Callable[..., KeyMade],
+    ledger: SqlLedger,
+    trace: Callable[..., None],
+) -> None:
+    """Two lanes of one channel give one id and receiver the same delivery key."""
+    sent(ledger, id="order-1", lane="sms.marketing", receivers=[NUMBER])
+    (row,) = Queries(ledger.database).by_message("order-1")
+    trace("order-1", row.delivery_key, "sms.verification")
+    answer = gateway.get(make_key(lanes=("sms.marketing",)).token, "/v1/notifications/order-1")
+    assert answer.json()["deliveries"][0]["state"] == "SENT"
+    assert "seen in sms.verification" not in answer.text
+    answer = gateway.get(
+        make_key("o", lanes=("sms.verification",)).token, "/v1/notifications/order-1"
+    )
+    assert answer.json()["deliveries"][0]["state"] is None
+    assert "seen in sms.verification" in answer.text
+
+
+def test_a_business_id_that_is_a_message_id_too_lists_all_its_notifications(
+    gateway: OpenGateway, token: str, ledger: SqlLedger
+) -> None:
+    sent(ledger, id="order-1001", biz_id="order-1001", receivers=[NUMBER])
+    sent(ledger, id="m-2", biz_id="order-1001", receivers=[NUMBER])
+    sent(ledger, id="order-1002", biz_id="order-1003", receivers=[NUMBER])
+    found = gateway.get(token, "/v1/notifications", biz_id="order-1001").json()["notifications"]
+    assert {one["id"] for one in found} == {"order-1001", "m-2"}
+    assert gateway.get(token, "/v1/notifications", biz_id="order-1002").json() == {
+        "notifications": []
+    }
+
+
+def test_newer_notifications_of_other_lanes_hide_none_of_a_business_id(
+    gateway: OpenGateway, make_key: Callable[..., KeyMade], ledger: SqlLedger
+) -> None:
+    name = sent(ledger, biz_id="order-1", lane="sms.notice")
+    claimed(
+        ledger, *(delivery(biz_id="order-1", lane="sms.marketing") for _ in range(MOST_STORIES))
+    )
+    token = make_key(lanes=("sms.notice",)).token
+    found = gateway.get(token, "/v1/notifications", biz_id="order-1").json()["notifications"]
+    assert [one["id"] for one in found] == [name]
 
 
 def test_a_recall_reports_each_delivery(
