@@ -67,6 +67,7 @@ _BY_KEY = text(_ROWS.format(columns=_COLUMNS, column="delivery_key"))
 _BY_KEYS = text(
     f"SELECT {_COLUMNS} FROM hongyan_deliveries WHERE delivery_key IN :keys"  # noqa: S608
 ).bindparams(bindparam("keys", expanding=True))
+_LANES = text("SELECT DISTINCT lane FROM hongyan_deliveries WHERE message_id = :value")
 _COUNTS = text("SELECT lane, state, count(*) FROM hongyan_deliveries GROUP BY lane, state")
 _KEPT: Final = """
 SELECT d.message_id, d.receiver, coalesce(d.payload, p.payload) AS payload
@@ -98,6 +99,11 @@ class Queries:
     def by_message(self, message_id: str) -> list[FoundRow]:
         """Returns the deliveries of one notification."""
         return self._rows(_BY_MESSAGE, message_id)
+
+    def lanes_of(self, message_id: str) -> set[str]:
+        """Returns the lanes that have deliveries of this message id."""
+        with errors(), self._database.begin() as connection:
+            return set(connection.execute(_LANES, {"value": message_id}).scalars())
 
     def by_key(self, delivery_key: str) -> FoundRow | None:
         """Returns one delivery; None for an unknown key."""

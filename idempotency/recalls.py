@@ -7,12 +7,12 @@ asks the same table before it sends a row again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, bindparam, text
 
 from backends.sql.database import Database
 from idempotency.claims.rows import RECALLED
@@ -40,6 +40,9 @@ SELECT d.delivery_key AS key, d.day, d.version, d.message_id, d.biz_id, d.lane, 
  WHERE {condition}
  ORDER BY d.created_at, d.delivery_key LIMIT :limit"""
 _BY_MESSAGE = text(_ROWS.format(condition="d.message_id = :name"))
+_BY_MESSAGE_IN_LANES = text(
+    _ROWS.format(condition="d.message_id = :name AND d.lane IN :lanes")
+).bindparams(bindparam("lanes", expanding=True))
 _BY_BIZ = text(_ROWS.format(condition="d.biz_id = :name AND d.created_at <= :made_at"))
 # The condition of the index deliveries_provider_id: webhooks have no recall and no entry there.
 _BY_CALL = text(
@@ -109,6 +112,11 @@ class Recalls(LedgerPart):
         if kind is Kind.MESSAGE:
             del asked["made_at"]
         return self._covered(_BY_MESSAGE if kind is Kind.MESSAGE else _BY_BIZ, asked)
+
+    def rows_in_lanes(self, message_id: str, lanes: Collection[str]) -> list[Covered]:
+        """Returns the message's rows in these lanes, oldest first; at most LIMIT."""
+        asked = {"name": message_id, "lanes": sorted(lanes), "limit": LIMIT}
+        return self._covered(_BY_MESSAGE_IN_LANES, asked)
 
     def of_call(self, account: str, provider_id: str) -> list[Covered]:
         """Returns the rows of the call that the provider knows by that id."""

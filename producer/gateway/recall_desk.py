@@ -1,21 +1,21 @@
 """Recalls for the holder of a key.
 
 A recall covers records that nobody has read yet, whose lanes are unknown. So a key with some lanes recalls
-a notification that the ledger has in its lanes, or that it sent itself with an Idempotency-Key. A business
-id may have notifications of any lane: its recall needs a key with every lane.
+a notification that the ledger has in its lanes alone, or that it sent itself with an Idempotency-Key. If
+other lanes have deliveries under the same id, it recalls the rows of its own lanes, and announces nothing.
+A business id may have notifications of any lane: its recall needs a key with every lane.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import Final
 
 from backends.settings import Settings
 from idempotency.lookups import Queries
 from idempotency.recalls import Kind
-from message.vocabulary import lane_named
 from producer.gateway.api_keys import ApiKey
 from producer.gateway.problems import GatewayProblem, not_known, not_now
 from producer.gateway.request_store import RequestStore
@@ -42,27 +42,32 @@ class RecallDesk:
     def run(self, key: ApiKey, kind: Kind, name: str) -> Recalled:
         """Recalls it. Waits for no call under way: a repeated recall takes that back. Raises
         GatewayProblem, LedgerError, SettingsError."""
-        self._check(key, kind, name)
+        lanes = self._lanes(key, kind, name)
         if not self._room.acquire(blocking=False):
             raise not_now("too many recalls at once")
         try:
             with ExitStack() as stack:
                 opened = recall_over(self._settings, self._means(), stack, lambda: False)
+                if lanes is not None:
+                    return opened.recalling.run_in_lanes(name, lanes)
                 return opened.recalling.run(kind, name, opened.life_ms)
         finally:
             self._room.release()
 
-    def _check(self, key: ApiKey, kind: Kind, name: str) -> None:
-        """Raises GatewayProblem for a recall that may cover another key's notifications."""
-        if key.covers_all:
-            return
+    def _lanes(self, key: ApiKey, kind: Kind, name: str) -> Collection[str] | None:
+        """Returns the lanes to which the recall is bound; None: it may cover all of that name. Raises
+        GatewayProblem if the key may recall nothing of it."""
+        lanes = key.lane_names
+        if lanes is None:
+            return None
         if kind is Kind.BIZ:
             detail = "a business id may be of any lane: recall by id, or use a key with every lane"
             raise GatewayProblem(403, "lane_not_allowed", detail)
-        rows = self._queries.by_message(name)
-        lanes = [lane_named(row.lane) for row in rows]
-        if rows and all(lane is not None and key.covers(lane) for lane in lanes):
-            return
-        if not rows and self._requests.sent_by(key.id, name):
-            return
+        found = self._queries.lanes_of(name)
+        if found and found <= lanes:
+            return None
+        if found & lanes:
+            return lanes
+        if not found and self._requests.sent_by(key.id, name):
+            return None
         raise not_known()

@@ -7,9 +7,9 @@ again. A call under way the first time may have ended by the second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -68,6 +68,16 @@ class Recalled(msgspec.Struct, frozen=True):
     deliveries: list[RecallOutcome]
 
 
+class _Asked(NamedTuple):
+    """What one recall covers."""
+
+    kind: Kind
+    name: str
+    made_at: int
+    lanes: frozenset[str] | None = None
+    """None: every lane."""
+
+
 class TakesBack(Protocol):
     """Runs an adapter's requests for a recall and never raises (channels/engine.py)."""
 
@@ -111,39 +121,52 @@ class Recalling:
     def run(self, kind: Kind, name: str, life_ms: int, *, whole_calls: bool = False) -> Recalled:
         """Recalls it. `whole_calls`: also from other receivers of the same call. Raises LedgerError."""
         made_at = self._recalls.announce(kind, name, life_ms)
-        self._announced(kind, name, made_at)
-        rows = self._cancelled(kind, name, made_at)
+        return self._ran(_Asked(kind, name, made_at), whole_calls)
+
+    def run_in_lanes(self, message_id: str, lanes: Collection[str]) -> Recalled:
+        """Recalls a message's deliveries in these lanes. Announces nothing, since an announcement covers
+        every lane: it reaches the rows that are there, and no later ones. Raises LedgerError."""
+        asked = _Asked(Kind.MESSAGE, message_id, self._recalls.now_ms(), frozenset(lanes))
+        return self._ran(asked, False)
+
+    def _ran(self, asked: _Asked, whole_calls: bool) -> Recalled:
+        self._announced(asked)
+        rows = self._cancelled(asked)
         while any(row.state is State.IN_FLIGHT for row in rows) and self._wait():
-            rows = self._cancelled(kind, name, made_at)
+            rows = self._cancelled(asked)
         outcomes = self._ended([row for row in rows if not _is_sent(row)])
         outcomes += self._taken_back([row for row in rows if _is_sent(row)], whole_calls)
-        return Recalled(kind, name, made_at, outcomes)
+        return Recalled(asked.kind, asked.name, asked.made_at, outcomes)
 
-    def _announced(self, kind: Kind, name: str, made_at: int) -> None:
+    def _rows_of(self, asked: _Asked) -> list[Covered]:
+        if asked.lanes is not None:
+            return self._recalls.rows_in_lanes(asked.name, asked.lanes)
+        return self._recalls.rows(asked.kind, asked.name, asked.made_at)
+
+    def _announced(self, asked: _Asked) -> None:
         """Traces the recall on each delivery that it covers, or on the name while there is none."""
         events = [
-            self._event(row, Stage.RECALL_ASKED, row.state, "")
-            for row in self._recalls.rows(kind, name, made_at)
+            self._event(row, Stage.RECALL_ASKED, row.state, "") for row in self._rows_of(asked)
         ]
         if not events:
-            of_message = kind is Kind.MESSAGE
+            of_message = asked.kind is Kind.MESSAGE
             event = TraceEvent(
-                at=made_at,
+                at=asked.made_at,
                 stage=Stage.RECALL_ASKED,
-                message_id=name if of_message else "",
-                biz_id=None if of_message else name,
+                message_id=asked.name if of_message else "",
+                biz_id=None if of_message else asked.name,
                 worker=WORKER,
                 detail="nothing of it was read yet",
             )
             events = [event]
         for event in events:
-            event.at = made_at
+            event.at = asked.made_at
         self._recorder.record(events)
 
-    def _cancelled(self, kind: Kind, name: str, made_at: int) -> list[Covered]:
+    def _cancelled(self, asked: _Asked) -> list[Covered]:
         """Ends the waiting rows and returns all rows. Reads them again after each try, since other
         processes may move them."""
-        rows = self._recalls.rows(kind, name, made_at)
+        rows = self._rows_of(asked)
         for _ in range(_TRIES):
             waiting = [row for row in rows if row.state is State.RETRY]
             if not waiting:
@@ -152,7 +175,7 @@ class Recalling:
             cancelled = [row for row, ours in zip(waiting, moved, strict=True) if ours]
             self._trace(cancelled)
             self._give_back([(row.lane, row.key) for row in cancelled if not row.doubted])
-            rows = self._recalls.rows(kind, name, made_at)
+            rows = self._rows_of(asked)
         return rows
 
     def _ended(self, rows: Sequence[Covered]) -> list[RecallOutcome]:

@@ -173,6 +173,26 @@ def test_a_recall_reports_each_delivery(
     assert NUMBER not in answer.text
 
 
+def test_a_recall_of_an_id_of_several_lanes_reaches_those_of_the_key(
+    gateway: OpenGateway, make_key: Callable[..., KeyMade], ledger: SqlLedger
+) -> None:
+    """Another key's post under the same id neither hinders a recall nor is recalled by it."""
+    for lane, receiver in (("sms.verification", NUMBER), ("sms.marketing", "+8613800000009")):
+        (item,) = claimed(ledger, delivery(id="order-1001", lane=lane, receivers=[receiver]))
+        settle(ledger, item, Event.NOT_SENT, reason="busy", delay_ms=60_000)
+    token = make_key(lanes=("sms.verification",)).token
+    answer = gateway.post(token, RECALL, {"id": "order-1001"})
+    assert answer.status_code == 200
+    (one,) = answer.json()["deliveries"]
+    assert (one["lane"], one["verdict"]) == ("sms.verification", "cancelled")
+    states = {row.lane: row.state for row in Queries(ledger.database).by_message("order-1001")}
+    assert states == {"sms.verification": "DROPPED", "sms.marketing": "RETRY"}
+    later = delivery(id="order-1001", lane="sms.marketing", receivers=["+8613800000010"])
+    assert claimed(ledger, later), "no announcement drops it"
+    other = make_key("other", lanes=("email.*",)).token
+    assert gateway.post(other, RECALL, {"id": "order-1001"}).status_code == 404
+
+
 def test_a_key_of_some_lanes_recalls_what_it_has_just_sent(
     gateway: OpenGateway, make_key: Callable[..., KeyMade]
 ) -> None:
