@@ -256,21 +256,37 @@ def opened(state: str) -> list[str]:
 def ended_page(
     table: str, terms: DeliveryTerms, span: SearchSpan, cursor: Cursor | None, *, postgres: bool
 ) -> tuple[str, dict[str, Any]]:
-    """Returns one statement over what ended unsent. Its index gives the order of the page: for an error
-    class `deliveries_reason`, for few states and lanes `deliveries_ended`, else `deliveries_state`. Each
-    state has a scan, and each lane where they are few; it stops at the page's size."""
+    """Returns one statement over what ended unsent: the newest rows of all scans of `ended_scans`."""
     if terms.error:
         return _class_page(table, terms, span, cursor, postgres=postgres)
+    return _newest(table, *_ended_by(terms), span, cursor)
+
+
+def ended_scans(
+    table: str, terms: DeliveryTerms, span: SearchSpan, cursor: Cursor | None
+) -> list[tuple[str, dict[str, Any]]]:
+    """Returns PostgreSQL's statements over what ended unsent. The index of each gives the order of the
+    page: for an error class `deliveries_reason`, for few states and lanes `deliveries_ended`, else
+    `deliveries_state`. Each state has a scan, and each lane where they are few; it stops at the page's
+    size. All scans have one text, so that a plan over all days is made once a connection."""
+    if terms.error:
+        return [_class_page(table, terms, span, cursor, postgres=True)]
+    scans, rest, values = _ended_by(terms)
+    return [_newest(table, [one], rest, values, span, cursor) for one in scans]
+
+
+def _ended_by(
+    terms: DeliveryTerms,
+) -> tuple[list[dict[str, str]], list[str], dict[str, Any]]:
+    """Returns each scan's columns with their values, then the conditions and values of all scans."""
     rest, values = filters(terms)
     rest = [one for one in rest if not one.startswith("d.state IN")]
     if len(terms.states) * len(terms.lanes or LANE_NAMES) > _MOST_SCANS:
         bounds, more = _lane_bounds(terms)
-        scans = [{"state": state} for state in terms.states]
-        return _newest(table, scans, [*bounds, *rest], values | more, span, cursor)
+        return [{"state": state} for state in terms.states], [*bounds, *rest], values | more
     rest = [one for one in rest if not one.startswith("d.lane IN")]
     pairs = product(terms.states, terms.lanes or LANE_NAMES)
-    scans = [{"state": state, "lane": lane} for state, lane in pairs]
-    return _newest(table, scans, rest, values, span, cursor)
+    return [{"state": state, "lane": lane} for state, lane in pairs], rest, values
 
 
 def _class_page(
@@ -306,7 +322,7 @@ def _newest(
 ) -> tuple[str, dict[str, Any]]:
     """Returns one statement for the newest rows of these scans together, each with the values of its
     columns."""
-    parts: list[str] = []
+    parts, values = list[str](), dict(values)
     for number, columns in enumerate(scans):
         own = [f"d.{column} = :{column}_of_{number}" for column in columns]
         values |= {f"{column}_of_{number}": value for column, value in columns.items()}

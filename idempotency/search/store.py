@@ -31,6 +31,7 @@ from idempotency.search.statements import (
     SearchSpan,
     Timed,
     ended_page,
+    ended_scans,
     equal,
     filters,
     in_time,
@@ -64,8 +65,8 @@ _KEPT: Final = 256
 """Statements that are kept as SQLAlchemy read them."""
 _OWN: Final = COLUMNS.index("kafka_topic")
 """Columns that a SearchRow has as they are."""
-_SLACK_DAYS: Final = 8
-"""Days before its end on which a delivery may have been claimed."""
+_LATE_DAYS: Final = 8
+"""Days by which the archive may be late."""
 _TABLE: Final = re.compile(r"deliveries_(\d{8})")
 _EPOCH: Final = date(1970, 1, 1)
 # A row's index gives its order: sorting a day's rows for one page costs more with each row (decision 267).
@@ -75,10 +76,12 @@ SEARCH_SESSION: Final = """
 SELECT set_config('statement_timeout', :timeout, true), set_config('enable_bitmapscan', 'on', true),
        set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
        set_config('enable_sort', 'off', true), set_config('jit', 'off', true),
+       hongyan_now() / 86400000 AS today,
        ARRAY(SELECT relname::text FROM pg_class
               WHERE relnamespace = to_regnamespace('archive') AND relkind = 'r'
               ORDER BY relname DESC) AS archived"""
-"""Settings of a transaction; returns the archive's tables, the newest first."""
+"""Settings of a transaction; returns the day by the database's clock, and the archive's tables, the newest
+first."""
 
 
 class SearchRow(msgspec.Struct, frozen=True):
@@ -143,9 +146,9 @@ class Search:
     ) -> SearchPage:
         """Returns the page of `size` rows behind the cursor."""
         size = max(1, min(size, MOST))
-        with self._reading() as (connection, archived):
+        with self._reading() as (connection, today, archived):
             look = _Look(connection, terms, size, self._monotonic() + BUDGET_S, self._monotonic)
-            look.archived = archived
+            look.today, look.archived = today, archived
             return self._found(look, after)
 
     def by_keys(self, keys: Sequence[str]) -> list[SearchRow]:
@@ -216,17 +219,22 @@ class Search:
         return look.named("receiver", self.hashes(terms), after, partitioned=self._days)
 
     @contextmanager
-    def _reading(self) -> Iterator[tuple[Connection, list[tuple[int, str]]]]:
-        """Yields the connection of one transaction, with the archive's days and tables. SQLite has none:
-        there archived days are files (idempotency/archive/history.py finds names in them)."""
+    def _reading(self) -> Iterator[tuple[Connection, int, list[tuple[int, str]]]]:
+        """Yields the connection of one transaction, with today and the archive's days and tables. SQLite
+        has none: there archived days are files (idempotency/archive/history.py finds names in them)."""
         try:
             with errors(), self._database.begin() as connection:
-                names: list[str] = []
+                today, names = 0, list[str]()
                 if self._database.is_postgres:
                     limit = {"timeout": str(TIMEOUT_MS)}
-                    names = connection.execute(text(SEARCH_SESSION), limit).one().archived
+                    session = connection.execute(text(SEARCH_SESSION), limit).one()
+                    today, names = session.today, session.archived
                 found = ((_TABLE.fullmatch(name), name) for name in names)
-                yield connection, [(_day(one[1]), f"archive.{name}") for one, name in found if one]
+                yield (
+                    connection,
+                    today,
+                    [(_day(one[1]), f"archive.{name}") for one, name in found if one],
+                )
         except Exception as exc:
             if self._database.is_postgres and isinstance(exc.__cause__, SqlTimeout):
                 seconds = f"{TIMEOUT_MS / 1_000:g}"
@@ -247,6 +255,9 @@ class _Look:
     ) -> None:
         self.terms = terms
         self.archived: list[tuple[int, str]] = []
+        """Days and tables of the archive."""
+        self.today = 0
+        """Day by the database's clock, where there is an archive."""
         self.others: list[tuple[str, Any]] = []
         """Further terms that have an index, which is not read."""
         self._connection = connection
@@ -343,27 +354,39 @@ class _Look:
         return self._page(rows, reached)
 
     def ended(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
-        """Reads rows that ended unsent, by the time of their end, in slices that grow."""
+        """Reads rows that ended unsent, by the time of their end, in slices that grow. A row may end long
+        after its claim, by a person's order: all days of the ledger are read."""
         terms, rows = self.terms, list[SearchRow]()
         reached, length = _end(terms, after), DAY_MS
         while reached > terms.since:
             since = max(terms.since, reached - length)
-            days = _days_of(since - _SLACK_DAYS * DAY_MS, reached)
-            span = SearchSpan(since, reached, days if partitioned else None)
-            some = self._rows(
-                *ended_page("deliveries", terms, span, after, postgres=partitioned), ""
-            )
-            all_days = SearchSpan(since, reached)
-            for day, table in self.archived:
-                if days[0] <= day <= days[1]:
-                    some += self._rows(
-                        *ended_page(table, terms, all_days, after, postgres=True), table
-                    )
+            some = self._ended_in(SearchSpan(since, reached), after, partitioned)
             rows += sorted(some, key=_ended, reverse=True)
             reached, length = since, _longer(length, len(some), self._size + 1 - len(rows))
             if self._spent(rows):
                 break
         return self._page(rows, reached)
+
+    def _ended_in(
+        self, span: SearchSpan, after: Cursor | None, partitioned: bool
+    ) -> list[SearchRow]:
+        terms = self.terms
+        if not partitioned:
+            return self._rows(*ended_page("deliveries", terms, span, after, postgres=False), "")
+        found: list[SearchRow] = []
+        for scan in ended_scans("deliveries", terms, span, after):
+            found += self._rows(*scan, "")
+        for table in self._tables_of_ends(span):
+            found += self._rows(*ended_page(table, terms, span, after, postgres=True), table)
+        return found
+
+    def _tables_of_ends(self, span: SearchSpan) -> list[str]:
+        """Returns the archive's tables of days that were in the ledger at a time of the span. It is as old
+        as the archive lets it become."""
+        first, last = _days_of(span.since, span.until)
+        age = self.today - max((day for day, _table in self.archived), default=self.today)
+        oldest = first - max(age, 0) - _LATE_DAYS
+        return [table for day, table in self.archived if oldest <= day <= last]
 
     def _of_key(self, key: str, *, partitioned: bool) -> SearchPage:
         rows = _of_key(self._connection, key, partitioned=partitioned)

@@ -22,6 +22,7 @@ from idempotency.search.statements import (
     ReceiverHashes,
     SearchSpan,
     ended_page,
+    ended_scans,
     equal,
     filters,
     in_time,
@@ -271,6 +272,25 @@ def test_what_ended_unsent_reads_an_index_that_gives_its_order(full: SqlLedger) 
         assert all(index in name for name in read), (line, found)
 
 
+@pytest.mark.stack
+@pytest.mark.usefixtures("services")
+def test_what_ended_unsent_is_looked_for_in_all_days_by_one_plan_a_line(long: SqlLedger) -> None:
+    """The text has neither days nor states: a plan over sixty days costs ten times its execution."""
+    at = (TODAY + DAYS) * MS_PER_DAY
+    for line, index, scan_count in (
+        ("state:PARKED,REJECTED lane:sms.notice,email.notice", "state_lane_updated_at", 4),
+        ("state:PARKED,REJECTED,EXPIRED lane:sms.*", "state_updated_at_lane", 3),
+        ("error:r50", "split_part_updated_at_lane", 1),
+    ):
+        one = SearchSpan(at - 3_600_000, at)
+        asked = ended_scans("deliveries", parse(line, at), one, None)
+        assert len(asked) == scan_count
+        assert len({statement for statement, _values in asked}) == 1, line
+        read = scans(long, *asked[0])
+        assert {partition_name("deliveries", TODAY + n) for n in range(DAYS)} <= tables(read)
+        assert all(index in name for name in indexes(read)), (line, read)
+
+
 CLASS_LINES = (
     "error:r50",
     "error:r50:x",
@@ -391,7 +411,7 @@ def test_a_search_keeps_its_plan_from_the_first_time_on(long: SqlLedger) -> None
     search = Search(database, no_hash)
     terms = parse("biz:b7 since:2026-12-01 until:2027-01-30", NOON)
     search.page(terms)
-    with search._reading() as (connection, _archived):
+    with search._reading() as (connection, *_):
         plans = text("SELECT sum(generic_plans), sum(custom_plans) FROM pg_prepared_statements")
         generic, custom = connection.execute(plans).one()
     database.close()

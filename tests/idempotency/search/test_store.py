@@ -14,6 +14,7 @@ from backends.sql.database import Database
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.ledger import LedgerUnavailable
 from idempotency.partitions import ensure_partitions
+from idempotency.recovery.contract import Transition
 from idempotency.search.language import QueryError, parse
 from idempotency.search.statements import COLUMNS, Cursor
 from idempotency.search.store import Search, SearchPage, SearchRow, _Look
@@ -21,7 +22,7 @@ from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery, Origin
 from message.envelope import Template
 from message.receiver_hash import hasher, no_hash
-from message.states import Event
+from message.states import Event, State
 from tests.idempotency.making import World, claimed, delivery, settle
 
 KEY = "k" * 32
@@ -171,6 +172,54 @@ def test_what_ended_unsent_is_found_by_the_time_of_its_end(
     assert len(found(search, world, "state:PARKED,REJECTED lane:sms.*").rows) == 2
     assert keys(found(search, world, "error:attempts_spent")) == [late.key]
     assert keys(found(search, world, "error:attempts")) == []
+
+
+def discarded_late(world: World, ledger: SqlLedger) -> Delivery:
+    """A delivery that was parked, and that a person discarded 20 days later."""
+    (one,) = claimed(ledger, delivery())
+    assert settle(ledger, one, Event.BUDGET_SPENT, reason="attempts_spent:X")
+    world.advance(20 * MS_PER_DAY)
+    ensure_partitions(ledger.database)
+    ((version,),) = world.rows("SELECT version FROM deliveries WHERE state = 'PARKED'")
+    assert one.day is not None
+    move = Transition(
+        one.key, one.day, version, State.PARKED, Event.OPERATOR_DISCARD, "operator:li"
+    )
+    assert ledger.recovering().move([move]) == [True]
+    return one
+
+
+def test_an_end_long_after_the_claim_is_found_by_its_time(
+    world: World, ledger: SqlLedger, search: Search
+) -> None:
+    late = discarded_late(world, ledger)
+    world.advance(1_000)
+    (new,) = claimed(ledger, delivery())
+    assert settle(ledger, new, Event.REJECTED, reason="operator:no")
+    world.advance(1_000)
+    for line in ("state:DROPPED", "state:DROPPED lane:sms.notice", "error:operator:li"):
+        assert keys(found(search, world, f"{line} since:1h")) == [late.key], line
+    for line in (
+        "state:DROPPED,REJECTED",
+        "state:PARKED,DROPPED,REJECTED lane:sms.*",
+        "error:operator",
+    ):
+        assert met_by_pages(search, world, f"{line} since:1h") == [new.key, late.key], line
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_an_end_long_after_the_claim_is_found_in_a_day_that_left(
+    world: World, ledger: SqlLedger, search: Search, tmp_path: Path
+) -> None:
+    late = discarded_late(world, ledger)
+    world.advance(5 * MS_PER_DAY)
+    ensure_partitions(ledger.database)
+    assert late.day is not None
+    ledger.archive(str(tmp_path)).archive(late.day)
+    for line in ("state:DROPPED since:6d", "error:operator:li since:6d"):
+        page = found(search, world, line)
+        assert keys(page) == [late.key], line
+        assert page.rows[0].where.startswith("archive.deliveries_")
 
 
 REASONS = (
