@@ -178,12 +178,16 @@ class Spool:
             log.error("spool: %s", exc)
 
     def _check_marker(self) -> None:
-        """Compares the file with the last id that a process committed, and sets the marker by the file."""
+        """Compares the file with the last id that a process committed, and sets the marker by the file.
+
+        The marker is read first: records that another process keeps in between are then in the file, and
+        do not count as missing."""
         if self.salvage is not None:
             self._note(self.salvage)
-        marker, found = self._folder.marker, self._store.counts().last_id
-        marker.waiting = True
-        self.missing = max(0, marker.last_id - found)
+        marker = self._folder.marker
+        marker.waiting, committed = True, marker.last_id
+        found = self._store.counts().last_id
+        self.missing = max(0, committed - found)
         if self.missing:
             marker.last_id = found
             self._store.count("missing", self.missing)

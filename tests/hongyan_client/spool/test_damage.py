@@ -10,7 +10,7 @@ import pytest
 from hongyan_client.spool.errors import SpoolDamaged
 from hongyan_client.spool.file import PAGE_BYTES
 from hongyan_client.spool.spool import Spool
-from hongyan_client.spool.store import KeptRecord
+from hongyan_client.spool.store import KeptRecord, SpoolCounts, SpoolStore
 from tests.hongyan_client.spool.making import NEVER, Bench, FakeKafka, record
 
 COUNT = 400
@@ -131,3 +131,28 @@ def test_records_that_went_missing_with_a_cut_wal_are_counted(tmp_path: Path) ->
     again = Spool(folder, kafka)
     assert again.missing == 0, "said once"
     again.close(5)
+
+
+def test_records_that_another_process_keeps_during_the_opening_are_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = FakeKafka()
+    kafka.away = True
+    bench = Bench(tmp_path / "spool", kafka)
+    bench.store.keep([KeptRecord(record(1), NEVER)], bench.folder.marker, bench.now)
+    counts = SpoolStore.counts
+
+    def counts_and_then_another_keeps(store: SpoolStore) -> SpoolCounts:
+        found = counts(store)
+        kept = [KeptRecord(record(number), NEVER) for number in range(2, 6)]
+        bench.store.keep(kept, bench.folder.marker, bench.now)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SpoolStore, "counts", counts_and_then_another_keeps)
+        spool = Spool(tmp_path / "spool", kafka)
+    assert spool.missing == 0
+    assert "missing" not in bench.store.counts().counters
+    assert bench.folder.marker.last_id == bench.store.counts().last_id == 5
+    spool.close(5)
+    bench.close()
