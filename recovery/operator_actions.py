@@ -24,6 +24,7 @@ from policy.quiet_hours import quiet_ms
 from policy.schema import LanePolicy, Policy
 from recovery.operator_results import (
     Copy,
+    NoEnvelope,
     OperatorResult,
     OperatorVerdict,
     archived_result,
@@ -153,15 +154,19 @@ class Operator:
             kept, result_of(pick, OperatorVerdict.COPIED, self._holds(pick.lane)), job
         )
 
-    def copy_archived(self, row: ArchivedRow, kept: KeptRow, job: str) -> Copy:
-        """Returns a copy of a delivery that left the ledger with its day."""
+    def copy_archived(self, row: ArchivedRow, kept: KeptRow, job: str) -> Copy | OperatorResult:
+        """Returns a copy of a delivery that left the ledger with its day; a result if it is refused."""
         return self._copied(
             kept, archived_result(row, OperatorVerdict.COPIED, self._holds(row.lane)), job
         )
 
-    def _copied(self, kept: KeptRow, result: OperatorResult, job: str) -> Copy:
+    def _copied(self, kept: KeptRow, result: OperatorResult, job: str) -> Copy | OperatorResult:
         new_id = copy_id(job, result.delivery_key)
-        fields = copied_fields(kept, new_id, result.message_id, self._now_ms())
+        try:
+            fields = copied_fields(kept, new_id, result.message_id, self._now_ms())
+        except NoEnvelope as exc:
+            refused = OperatorVerdict.REFUSED
+            return msgspec.structs.replace(result, verdict=refused, detail=str(exc))
         return Copy(fields, msgspec.structs.replace(result, new_id=new_id))
 
     # ---- planning ----------------------------------------------------------------------------

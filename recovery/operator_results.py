@@ -15,6 +15,10 @@ from message.envelope import VERSION
 from message.keys import KEY_LENGTH
 
 
+class NoEnvelope(ValueError):
+    """A payload that is missing or no envelope: nothing can be copied from it. The text says so."""
+
+
 class OperatorVerdict(StrEnum):
     """Result of an action on one delivery."""
 
@@ -71,7 +75,13 @@ def copy_id(job: str, delivery_key: str) -> str:
 
 
 def copied_fields(kept: KeptRow, new_id: str, message_id: str, now: int) -> dict[str, Any]:
-    """Returns the copy's envelope: unchanged, with unknown fields, for this receiver alone."""
-    fields: dict[str, Any] = msgspec.json.decode(kept.payload)
+    """Returns the copy's envelope: unchanged, with unknown fields, for this receiver alone. Raises
+    NoEnvelope."""
+    if not kept.payload:
+        raise NoEnvelope("its payload is missing")
+    try:
+        fields = msgspec.json.decode(kept.payload, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise NoEnvelope(f"its payload is no envelope: {exc}") from exc
     own = {"v": VERSION, "id": new_id, "receivers": [kept.receiver], "resend_of": message_id}
     return fields | own | {"created_at": now}

@@ -1,5 +1,6 @@
 """`hongyan resend` and `hongyan db archive`: what they do to a real ledger, and what they say of it."""
 
+import gzip
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing
@@ -298,6 +299,27 @@ def test_what_left_with_its_day_is_named_and_can_be_copied(
         far = hongyan(*asked, "120d")
         assert (far.code, "left the ledger" in far.err) == (0, True), "nobody takes 0 for all"
         assert "left the ledger" not in hongyan(*asked, "50d").err
+
+
+def test_an_archived_delivery_without_its_payload_is_refused_in_a_sentence(
+    hongyan: Run, ledger: SqlLedger, folder: Path
+) -> None:
+    shared = claimed(ledger, *deliveries(receivers=("+8613800000001", "+8613800000002")))
+    for one in shared:
+        assert settle(ledger, one, Event.BUDGET_SPENT, reason="attempts_spent")
+    with ledger.database.connection() as connection:
+        connection.execute("UPDATE deliveries SET day = day - 100")
+        connection.execute("UPDATE payloads SET day = day - 100")
+    assert hongyan("db", "archive").code == 0
+    (file,) = (folder / "archive").iterdir()
+    lines = gzip.decompress(file.read_bytes()).splitlines(keepends=True)
+    kept = [line for line in lines if msgspec.json.decode(line)["kind"] != "payload"]
+    assert len(kept) == len(lines) - 1
+    file.write_bytes(gzip.compress(b"".join(kept)))
+    said = hongyan("resend", shared[0].notification.id, "--new-id", "--json")
+    assert said.code == 1
+    told = [(one["verdict"], one["detail"]) for one in said.json["deliveries"]]
+    assert told == [("refused", "its payload is missing")] * 2
 
 
 def test_a_ledger_is_not_archived_sooner_than_it_may_be(hongyan: Run, ledger: SqlLedger) -> None:
