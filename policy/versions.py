@@ -29,7 +29,11 @@ SELECT :number, :name, :author, :at, :text, :diff
  WHERE (SELECT coalesce(max(number), 0) FROM policy_versions) = :base
 ON CONFLICT DO NOTHING""")
 _KEEP: Final = text("""
-INSERT INTO policy_texts (version, at, text) VALUES (:version, :at, :text) ON CONFLICT DO NOTHING""")
+INSERT INTO policy_texts AS known (version, at, text) VALUES (:version, :at, :text)
+ON CONFLICT (version) DO UPDATE SET at = excluded.at
+ WHERE EXISTS (SELECT 1 FROM policy_texts AS other
+                WHERE other.version <> known.version AND other.at >= known.at)""")
+"""A text that is not the newest comes into force again: its time is that of its return."""
 _TEXTS: Final = text("""
 SELECT name AS version, text FROM policy_versions WHERE name IN :versions
 UNION ALL
@@ -146,8 +150,10 @@ class Versions:
         return version
 
     def keep(self, version: str, content: str) -> None:
-        """Puts the text of a policy without a number on record, once: a file's, or none for the built-in
-        defaults."""
+        """Puts the text of a policy without a number on record: a file's, or none for the defaults.
+
+        Its time is when it came into force last. The newest text on record keeps its time.
+        """
         with self._database.begin() as connection:
             values = {"version": version, "at": self._now_ms(connection), "text": content}
             connection.execute(_KEEP, values)

@@ -1,8 +1,9 @@
-"""Terms of the lanes by policy version, for the lost job: from the texts that the database keeps."""
+"""Terms of the lanes by policy version, for the lost job: from the texts that the database keeps, and the
+lives of the workers that served under them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -10,6 +11,7 @@ from sqlalchemy import text
 
 from backends.settings import Settings
 from backends.sql.database import Database
+from idempotency.ledger import WORKER
 from message.vocabulary import LANES
 from policy.active import in_force
 from policy.loading import PolicyError, parse
@@ -25,6 +27,30 @@ SELECT version, at, text FROM (
     SELECT name AS version, at, text FROM policy_versions
      UNION ALL SELECT version, at, text FROM policy_texts) AS texts
  ORDER BY at DESC LIMIT :limit""")
+_LIVES: Final = text("""
+SELECT lanes, epoch, started_at, heartbeat_at + lease_ms AS ends_at FROM workers WHERE kind = :kind""")
+ROLLING_MS: Final = 3_600_000
+"""Longest time in which the workers of a fleet start again one after the other, under a new version."""
+
+
+class WorkerLife(NamedTuple):
+    """The newest life of a worker. Times are epoch milliseconds."""
+
+    lanes: frozenset[str]
+    again: bool
+    """Whether an earlier life had its name."""
+    started_at: int
+    ends_at: int
+    """End of its lease, which a worker at work renews."""
+
+    def end_before(self, since: int) -> int:
+        """Returns when a life under a version from before `since` ended, at the latest; 0 without one.
+
+        A life that began soon after `since` may have followed one that went on until then.
+        """
+        if self.started_at < since:
+            return self.ends_at
+        return self.started_at if self.again and self.started_at <= since + ROLLING_MS else 0
 
 
 class LanePolicies(NamedTuple):
@@ -39,9 +65,13 @@ def lane_policies(settings: Settings, database: Database) -> LanePolicies:
     """Returns the terms of all lanes in all versions on record. A text that this program cannot read is
     left out and logged. Raises PolicyError for the policy in force, SqlError."""
     current = in_force(settings, Versions(database)).policy
-    terms = [*_terms(current, since=0, current=True)]
+    terms = [*_terms(current, 0, [], current=True)]
     with database.begin() as connection:
         rows = connection.execute(_TEXTS, {"limit": MOST}).all()
+        lives = [
+            WorkerLife(frozenset(row.lanes.split(",")), row.epoch > 1, row.started_at, row.ends_at)
+            for row in connection.execute(_LIVES, {"kind": WORKER})
+        ]
     for row in rows:
         try:
             policy = parse(row.version, row.text.encode(), None, version=row.version)
@@ -49,14 +79,16 @@ def lane_policies(settings: Settings, database: Database) -> LanePolicies:
             log.warning("policy_text_not_read", version=row.version, cause=str(exc))
             continue
         if row.version == current.version:
-            terms = [*_terms(current, since=row.at, current=True), *terms[len(LANES) :]]
+            terms = [*_terms(current, row.at, lives, current=True), *terms[len(LANES) :]]
         else:
-            terms += _terms(policy, since=row.at, current=False)
+            terms += _terms(policy, row.at, lives, current=False)
     resending = [lane.name for lane in LANES if current.of(lane).resends_lost]
     return LanePolicies(terms, resending)
 
 
-def _terms(policy: Policy, *, since: int, current: bool) -> Iterator[LaneTerms]:
+def _terms(
+    policy: Policy, since: int, lives: Sequence[WorkerLife], *, current: bool
+) -> Iterator[LaneTerms]:
     for lane in LANES:
         own = policy.of(lane)
         yield LaneTerms(
@@ -71,4 +103,7 @@ def _terms(policy: Policy, *, since: int, current: bool) -> Iterator[LaneTerms]:
             lost="resend" if own.resends_lost else "ask",
             since=since,
             current=current,
+            alone_since=max(
+                (one.end_before(since) for one in lives if lane.name in one.lanes), default=0
+            ),
         )

@@ -36,9 +36,12 @@ class LaneTerms:
     lost: str
     """resend | ask."""
     since: int = 0
-    """Epoch milliseconds from which the version was in force; 0: unknown, or ever since."""
+    """Epoch milliseconds from which the version was in force last; 0: unknown, or ever since."""
     current: bool = False
     """Whether the version is in force now."""
+    alone_since: int = 0
+    """Epoch milliseconds until which a worker may have served the lane under an earlier version; 0: none
+    is known."""
 
 
 def in_force(terms: Sequence[LaneTerms]) -> dict[str, LaneTerms]:
@@ -56,13 +59,18 @@ def best_effort_until(terms: Sequence[LaneTerms], now: int) -> dict[str, int]:
     """Returns, by lane, the last moment at which it had no ledger. Lanes that always had one are left out.
 
     A record from before that moment may have been sent without a row, so nothing is proved by its absence.
+    The moment is `now` for a version in force that no time places after the one without a ledger.
     """
     until: dict[str, int] = {}
     for lane in {one.lane for one in terms}:
         own = sorted((one for one in terms if one.lane == lane), key=lambda t: (t.current, t.since))
         for one, later in zip(own, [*own[1:], None], strict=True):
-            if one.guarantee == BEST_EFFORT:
-                until[lane] = now if later is None else max(until.get(lane, 0), later.since)
+            if one.guarantee != BEST_EFFORT:
+                continue
+            ended = now
+            if later is not None and later.since > one.since:
+                ended = max(later.since, later.alone_since)
+            until[lane] = max(until.get(lane, 0), ended)
     return until
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from backends.settings import DatabaseSettings, Settings
 from backends.sql.database import Database, database_url
@@ -131,6 +132,35 @@ def test_the_text_of_a_file_is_kept_once_and_found_by_its_version(
     assert versions.texts(every) == {of_file: ONE, second.name: TWO, "default": ""}
     assert versions.texts([]) == {}
     assert [one.number for one in versions.history(9)] == [1]
+
+
+def test_a_file_put_back_to_an_earlier_text_is_in_force_from_its_return_on(
+    versions: Versions, settings: Settings
+) -> None:
+    database = Database(database_url(settings.database.url, settings.base), pool_size=1)
+
+    def began(content: str, at: int) -> int:
+        """Starts a process under that file. Returns the time of its text, and then sets it to `at`."""
+        (Path(settings.base) / "policy.toml").write_text(content)
+        version = in_force_at_start(settings, versions).policy.version
+        with database.begin() as connection:
+            of_one = {"version": version}
+            found = connection.execute(
+                text("SELECT at FROM policy_texts WHERE version = :version"), of_one
+            )
+            began_at = int(found.scalar_one())
+            connection.execute(
+                text("UPDATE policy_texts SET at = :at WHERE version = :version"),
+                {**of_one, "at": at},
+            )
+        return began_at
+
+    assert began(ONE, at=10) > 30
+    assert began(ONE, at=10) == 10  # a further process of the same file
+    assert began(TWO, at=20) > 30
+    assert began(ONE, at=30) > 30
+    assert began(ONE, at=30) == 30
+    database.close()
 
 
 def test_a_process_starts_though_the_text_cannot_be_kept(

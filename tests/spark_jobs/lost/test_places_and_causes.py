@@ -192,6 +192,47 @@ def test_a_lane_proves_nothing_about_the_time_when_it_had_no_ledger(spark: Spark
     assert [row["offset"] for row in found.collect()] == [13]
 
 
+def best_effort_until(*versions: tuple[str, str, int, int]) -> dict[str, int]:
+    """The last moment without a ledger by lane, of (version, guarantee, since, alone since); the last
+    version is in force."""
+    from spark_jobs.lost import terms
+
+    every = [
+        terms.LaneTerms(
+            policy_version=version,
+            lane="sms.notice",
+            guarantee=guarantee,
+            trace="trouble",
+            ttl_ms=HOUR,
+            max_ttl_ms=HOUR,
+            horizon_ms=HOUR,
+            receipt_lag_ms=HOUR,
+            lost="resend",
+            since=since,
+            current=number == len(versions),
+            alone_since=alone_since,
+        )
+        for number, (version, guarantee, since, alone_since) in enumerate(versions, 1)
+    ]
+    return terms.best_effort_until(every, NOW)
+
+
+def test_a_lane_proves_nothing_while_its_last_change_of_guarantee_has_no_known_time() -> None:
+    ledger, none = "at_least_once", "best_effort"
+    # A, B, A of files, where only the first start under A has a time.
+    assert best_effort_until(("b", none, 20, 0), ("a", ledger, 10, 0)) == {"sms.notice": NOW}
+    assert best_effort_until(("b", none, 20, 0), ("a", ledger, 0, 0)) == {"sms.notice": NOW}
+    assert best_effort_until(("b", none, 20, 0), ("a", ledger, 30, 0)) == {"sms.notice": 30}
+    assert best_effort_until(("a", ledger, 10, 0), ("b", none, 20, 0)) == {"sms.notice": NOW}
+    assert best_effort_until(("a", ledger, 10, 0), ("c", ledger, 20, 0)) == {}
+
+
+def test_a_lane_has_a_ledger_once_the_last_worker_without_one_has_ended() -> None:
+    ledger, none = "at_least_once", "best_effort"
+    changed = ("a", none, 10, 10), ("b", ledger, 20, 50), ("c", ledger, 70, 70)
+    assert best_effort_until(*changed) == {"sms.notice": 50}
+
+
 def left(
     spark: SparkSession,
     records: list[dict[str, Any]],
