@@ -233,14 +233,84 @@ def test_nothing_is_told_of_what_nobody_knows(ledger: Database) -> None:
     assert find(ledger, "nobody") == []
 
 
-def test_days_past_their_time_are_removed(settings: Settings, ledger: Database) -> None:
-    sink = DatabaseSink(Database(database_url(settings.database.url), pool_size=1), keep_days=2)
+class MovedClock:
+    """The clock of a database, which a test moves, and a sink that goes by it."""
+
+    def __init__(self, settings: Settings, ledger: Database) -> None:
+        self._ledger, self._now = ledger, NOW
+        self.sink = DatabaseSink(
+            Database(database_url(settings.database.url), pool_size=1),
+            keep_days=2,
+            now_ms=lambda: self._now,
+            monotonic=lambda: self._now / 1000,
+        )
+        self.day(0)
+
+    def day(self, number: int) -> int:
+        """Lets that day after NOW begin. Returns its time, epoch milliseconds."""
+        self._now = NOW + number * DAY_MS
+        if self._ledger.is_postgres:
+            self.run(
+                "CREATE OR REPLACE FUNCTION hongyan_now() RETURNS BIGINT LANGUAGE sql STABLE"
+                f" PARALLEL SAFE AS 'SELECT {self._now}::bigint'"
+            )
+        return self._now
+
+    def run(self, statement: str) -> None:
+        with self._ledger.engine.begin() as connection:
+            connection.execute(text(statement))
+
+    def left(self, query: str = "SELECT message_id FROM trace_events ORDER BY 1") -> list[str]:
+        with self._ledger.engine.begin() as connection:
+            return list(connection.execute(text(query)).scalars())
+
+
+@pytest.fixture
+def clock(settings: Settings, ledger: Database) -> Iterator[MovedClock]:
+    made = MovedClock(settings, ledger)
+    yield made
+    made.sink.close(0)
+
+
+def test_days_past_their_time_are_removed(clock: MovedClock) -> None:
     for day in range(4):
-        sink.write([event(f"m{day}", at=NOW + day * DAY_MS)])
-    sink.close(0)
-    with ledger.engine.begin() as connection:
-        left = connection.execute(text("SELECT message_id FROM trace_events ORDER BY 1")).scalars()
-        assert list(left) == ["m1", "m2", "m3"]
+        clock.sink.write([event(f"m{day}", at=clock.day(day))])
+    assert clock.left() == ["m1", "m2", "m3"]
+
+
+@pytest.mark.parametrize("days", [365, 3, -365], ids=["a year ahead", "ahead", "a year behind"])
+def test_an_event_of_a_wrong_clock_lives_as_long_as_the_others_and_removes_none(
+    clock: MovedClock, days: int
+) -> None:
+    for day in range(3):
+        clock.sink.write([event(f"m{day}", at=clock.day(day))])
+    clock.sink.write([event("wrong", at=clock.day(2) + days * DAY_MS)])
+    assert clock.left() == ["m0", "m1", "m2", "wrong"]
+    clock.sink.write([event("m4", at=clock.day(4))])
+    assert clock.left() == ["m2", "m4", "wrong"]
+    clock.sink.write([event("m5", at=clock.day(5))])
+    assert clock.left() == ["m4", "m5"]
+
+
+@pytest.mark.parametrize("trace_url", ["postgresql"], indirect=True)
+def test_a_day_in_the_default_partition_stops_no_other_and_is_removed_in_its_turn(
+    clock: MovedClock,
+) -> None:
+    def enter(day: int) -> None:
+        values = f"{(NOW + day * DAY_MS) // DAY_MS}, {NOW}, 'stray{day}', '[]'"
+        clock.run(f"INSERT INTO trace_events (day, at, message_id, events) VALUES ({values})")
+
+    for day in (-3, 0, 1):
+        enter(day)
+    clock.sink.write([event("m0", at=clock.day(0))])
+    assert clock.left() == ["m0", "stray0", "stray1"]
+    clock.sink.write([event("m1", at=clock.day(1))])
+    clock.sink.write([event("m3", at=clock.day(3))])
+    assert clock.left() == ["m1", "m3", "stray1"]
+    clock.sink.write([event("m4", at=clock.day(4))])
+    assert clock.left() == ["m3", "m4"]
+    of_default = "SELECT message_id FROM trace_events_default"
+    assert clock.left(of_default) == []
 
 
 def test_without_the_table_the_sink_waits_instead_of_dropping(sqlite_database: str) -> None:

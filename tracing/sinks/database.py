@@ -1,13 +1,15 @@
 """Trace events into the ledger's database: one COPY (PostgreSQL) or one insert (SQLite) per flush.
 
-The sink makes each day's partition and removes days past `trace.keep_days`, once a day. Its commits
-are asynchronous: a server that crashes may forget the last moments of the trace, never of the ledger.
+The sink makes each day's partition and removes days past `trace.keep_days`, once a day by the database's
+clock. No event's time decides about that: its host's clock may be wrong. Commits are asynchronous: a server
+that crashes may forget the last moments of the trace, never of the ledger.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
 from typing import Any, Final
@@ -20,12 +22,15 @@ from backends.sql.errors import SqlError
 from tracing.drops import Drops
 from tracing.events import TraceEvent
 from tracing.recorder import Sink, SinkAway
-from tracing.rows import Row, copy_text, rows_of
+from tracing.rows import DAY_MS, Row, copy_text, rows_of
 
 log = structlog.get_logger(__name__)
 
 INSERT: Final = "INSERT INTO trace_events (day, at, message_id, events) VALUES (?, ?, ?, ?)"
 COPY: Final = "COPY trace_events (day, at, message_id, events) FROM STDIN"
+CLOCK_S: Final = 600.0
+"""Time after which the database is asked for its clock again; a partition is made a day ahead."""
+_NOW: Final = "SELECT hongyan_now()"
 _PARTITIONS: Final = """
 SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
  WHERE i.inhparent = 'trace_events'::regclass"""
@@ -40,20 +45,35 @@ def open_database_sink(settings: Settings, _drops: Drops) -> Sink:
     return DatabaseSink(database, settings.trace.keep_days)
 
 
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class DatabaseSink:
     """Used by one thread."""
 
-    def __init__(self, database: Database, keep_days: int) -> None:
+    def __init__(
+        self,
+        database: Database,
+        keep_days: int,
+        *,
+        now_ms: Callable[[], int] = _wall_ms,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`now_ms` is SQLite's clock, epoch milliseconds; PostgreSQL has its own. `monotonic`: seconds."""
         self._database = database
         self._keep_days = keep_days
-        self._prepared_day = -1
+        self._now_ms = now_ms
+        self._monotonic = monotonic
+        self._day = -1
+        """The database's day since the epoch, whose partition was made; -1: none yet."""
+        self._ask_at = monotonic()
 
     def write(self, events: Sequence[TraceEvent]) -> None:
         """Inserts the batch. Raises SinkAway while the database is away or has no trace table."""
-        rows = rows_of(events)
         with _away(), self._database.connection() as connection:
-            if rows[0].day != self._prepared_day:
-                self._prepare_day(connection, rows[0].day)
+            self._follow_day(connection)
+            rows = [self._dated(row) for row in rows_of(events)]
             if self._database.is_postgres:
                 _copy(connection, rows)
             else:
@@ -63,19 +83,37 @@ class DatabaseSink:
         """Gives the connection back; nothing is under way between two writes."""
         self._database.close()
 
+    def _follow_day(self, connection: Any) -> None:
+        """Asks for the database's day, at times, and prepares a new one."""
+        if self._monotonic() < self._ask_at:
+            return
+        day = self._today(connection)
+        self._ask_at = self._monotonic() + CLOCK_S
+        if day != self._day:
+            self._day = day
+            self._prepare_day(connection, day)
+
+    def _today(self, connection: Any) -> int:
+        if self._database.is_postgres:
+            return int(connection.execute(_NOW).fetchone()[0]) // DAY_MS
+        return self._now_ms() // DAY_MS
+
+    def _dated(self, row: Row) -> Row:
+        """Returns the row under today if its own day is past its time or not near: its clock was wrong."""
+        # The database's next day may have begun since it was asked.
+        is_near = self._day - self._keep_days <= row.day <= self._day + 1
+        return row if is_near else row._replace(day=self._day)
+
     def _prepare_day(self, connection: Any, day: int) -> None:
-        self._prepared_day = day
         oldest = day - self._keep_days
         if not self._database.is_postgres:
             connection.execute("DELETE FROM trace_events WHERE day < ?", (oldest,))
             return
-        try:
-            with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-                _make_partitions(connection, day)
-                _drop_partitions(connection, oldest)
-        except Exception as exc:  # the default partition takes the rows all the same
-            log.warning("trace_partitions_not_made", cause=str(exc).partition("\n")[0])
+        # One that fails undoes no other. The default partition takes the rows all the same.
+        for coming in (day, day + 1):
+            _try(connection, _make_partition, coming)
+        _try(connection, _drop_partitions, oldest)
+        _try(connection, _empty_default, oldest)
 
 
 @contextmanager
@@ -99,18 +137,34 @@ def _insert(connection: Any, rows: Sequence[Row]) -> None:
     connection.execute("COMMIT")
 
 
-def _make_partitions(connection: Any, day: int) -> None:
-    for coming in (day, day + 1):
-        connection.execute(
-            f"CREATE TABLE IF NOT EXISTS {_name(coming)} PARTITION OF trace_events"
-            f" FOR VALUES IN ({coming})"
+def _try(connection: Any, step: Callable[[Any, int], None], day: int) -> None:
+    """Does the step in a transaction of its own; logs what it raises."""
+    try:
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            step(connection, day)
+    except Exception as exc:
+        cause = str(exc).partition("\n")[0]
+        log.warning(
+            "trace_partitions_not_made", step=step.__name__.strip("_"), day=day, cause=cause
         )
+
+
+def _make_partition(connection: Any, day: int) -> None:
+    """Makes the day's partition. Raises if the default partition has rows of that day, which stay there."""
+    connection.execute(
+        f"CREATE TABLE IF NOT EXISTS {_name(day)} PARTITION OF trace_events FOR VALUES IN ({day})"
+    )
 
 
 def _drop_partitions(connection: Any, oldest: int) -> None:
     for (name,) in connection.execute(_PARTITIONS).fetchall():
         if _NAME.fullmatch(name) and name < _name(oldest):
             connection.execute(f"DROP TABLE {name}")
+
+
+def _empty_default(connection: Any, oldest: int) -> None:
+    connection.execute("DELETE FROM trace_events_default WHERE day < %s", (oldest,))
 
 
 def _name(day: int) -> str:
