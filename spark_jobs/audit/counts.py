@@ -60,6 +60,11 @@ def days_of(hours: Collection[int], around: int = 0) -> list[date]:
     )
 
 
+def with_neighbours(hours: Collection[int]) -> list[int]:
+    """Returns these hours and those next to them: clocks of producers differ by less."""
+    return sorted({hour + step for hour in hours for step in (-HOUR_MS, 0, HOUR_MS)})
+
+
 def hour_of(at: Column) -> Column:
     """Returns the start of the hour, epoch milliseconds."""
     return f.floor(at / HOUR_MS).cast("bigint") * HOUR_MS
@@ -102,8 +107,10 @@ def placed(records: DataFrame, positions: DataFrame, hours: Collection[int]) -> 
     )
 
 
-def offset_runs(records: DataFrame) -> list[OffsetRun]:
-    """Returns the runs of `placed` records: one per partition and hour where times rise with offsets."""
+def offset_runs(records: DataFrame, hours: Collection[int]) -> list[OffsetRun]:
+    """Returns the runs of these hours among `placed` records: one per partition and hour where times rise
+    with offsets. `records` must have those of the hours around, too: offsets of theirs end a run.
+    """
     columns = [*("topic", "partition", "lane", "hour", "passed")]
     by_offset = Window.partitionBy("topic", "partition").orderBy("offset")
     changed = f.struct("hour", "passed")
@@ -117,6 +124,7 @@ def offset_runs(records: DataFrame) -> list[OffsetRun]:
     found = numbered.groupBy(*columns, "run").agg(
         f.min("offset").alias("first"), (f.max("offset") + 1).alias("next")
     )
+    found = found.where(f.col("hour").isin(sorted(hours)))
     rows = found.orderBy("topic", "partition", "first").collect()
     return [OffsetRun(**{name: row[name] for name in OffsetRun._fields}) for row in rows]
 

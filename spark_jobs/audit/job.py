@@ -79,7 +79,7 @@ def run(
     records = counts.lettered(records, letters).persist()
     try:
         found = _counted(warehouse, records, hours, lanes, positions.taken_at)
-        runs = counts.offset_runs(records)
+        runs = _offset_runs(warehouse, frame, hours)
         fresh_since = positions.taken_at - FRESH_MS
         rows = ledger.rows_of_runs(spark, config, runs, fresh_since)
         named = _findings(records, ledger.findings(spark, config.ledger))
@@ -92,6 +92,14 @@ def run(
         for key in sorted(keys)
     ]
     return AuditFigures(balanced(merged, _lives(warehouse, positions.taken_at)))
+
+
+def _offset_runs(
+    warehouse: Warehouse, positions: DataFrame, hours: Collection[int]
+) -> list[counts.OffsetRun]:
+    around = counts.with_neighbours(hours)
+    records = warehouse.read("records", counts.days_of(around))
+    return counts.offset_runs(counts.placed(records, positions, around), hours)
 
 
 def _counted(

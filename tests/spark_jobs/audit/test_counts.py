@@ -122,7 +122,7 @@ def test_offsets_of_one_hour_are_one_run_on_each_side_of_the_committed_one(
     spark: SparkSession,
 ) -> None:
     rows = [record(n, "k") for n in (3, 5, 6)] + [record(7, "k", hour=LATER), record(9, "k")]
-    found = counts.offset_runs(placed(spark, *rows, committed=6))
+    found = counts.offset_runs(placed(spark, *rows, committed=6), {HOUR, LATER})
     assert found == [
         OffsetRun(TOPIC, 0, 3, 6, LANE, HOUR, True),
         OffsetRun(TOPIC, 0, 6, 7, LANE, HOUR, False),
@@ -131,9 +131,20 @@ def test_offsets_of_one_hour_are_one_run_on_each_side_of_the_committed_one(
     ]
 
 
+def test_offsets_of_the_hours_around_end_the_runs_of_an_hour(spark: SparkSession) -> None:
+    # Producers whose clocks differ by milliseconds, at the full hour.
+    rows = [record(n, "k", hour=LATER if n in (4, 6) else HOUR) for n in range(3, 8)]
+    found = counts.offset_runs(placed(spark, *rows), {HOUR})
+    assert [(run.first, run.next, run.hour) for run in found] == [
+        (3, 4, HOUR),
+        (5, 6, HOUR),
+        (7, 8, HOUR),
+    ]
+
+
 def test_a_topic_that_is_gone_has_no_runs_and_is_named_as_replaced(spark: SparkSession) -> None:
     old = record(3, "k", topic_id="topic-0")
-    assert counts.offset_runs(placed(spark, old)) == []
+    assert counts.offset_runs(placed(spark, old), {HOUR}) == []
     assert counted(spark, [old], [])["replaced"] == 1
 
 
@@ -293,3 +304,20 @@ def test_an_audit_compares_all_of_them_and_flags_what_is_missing(
         put_audits(connection, 7, [Audit(row.hour, row.lane, dict(told), row.unexplained)])
     assert audits.since(HOUR) == [Audit(HOUR, LANE, dict(told), 1, 7)]
     assert audits.since(HOUR + 1) == []
+
+
+@pytest.mark.parametrize("books", ["sqlite"], indirect=True)
+def test_an_hour_that_is_audited_alone_has_no_rows_of_the_hours_around(
+    spark: SparkSession, books: SqlLedger, warehouse: Warehouse
+) -> None:
+    early, late = LATER - HOUR_MS, LATER + HOUR_MS
+    hours = [early, LATER, early, LATER, LATER, late, LATER]
+    rows = [record(n, f"k{n}", hour=hour) for n, hour in enumerate(hours)]
+    warehouse.append("records", frame(spark, RECORDS, *rows), "test", 1)
+    for offset in range(len(hours)):
+        enter(books, offset)
+    lanes = AuditedLanes({LANE: HOUR_MS})
+    found = run(spark, warehouse, config_of(books), positions(), [LATER], lanes)
+    (row,) = found.rows
+    assert (row.hour, row.counts["kafka"], row.counts["ledger"]) == (LATER, 4, 4)
+    assert "surplus" not in row.counts["open"]
