@@ -79,7 +79,7 @@ class ImmediateRetry:
         """Returns whether some works may be retried: then a thread that may wait calls `follow`."""
         at_once = works[0].bound.policy.retry.immediate > 0
         return any(
-            may_fail_over(work.answer) or (at_once and may_work_at_once(work.answer))
+            may_fail_over(work.delivery, work.answer) or (at_once and may_work_at_once(work.answer))
             for work in works
         )
 
@@ -108,7 +108,8 @@ class ImmediateRetry:
 
     def _elsewhere(self, works: Sequence[Work], tried: Sequence[str]) -> list[Work]:
         """Returns the works that go through another account, on record."""
-        first = next((w for w in works if may_fail_over(w.answer) and self._has_attempts(w)), None)
+        movable = [work for work in works if may_fail_over(work.delivery, work.answer)]
+        first = next((work for work in movable if self._has_attempts(work)), None)
         if first is None:
             return []
         terms = first.bound
@@ -117,8 +118,7 @@ class ImmediateRetry:
         if other is None:
             return []
         route = terms.routes[other.name]
-        refused = [work for work in works if may_fail_over(work.answer)]
-        going = self._on_record(self._fitting(refused, first, route), route)
+        going = self._on_record(self._fitting(movable, first, route), route)
         if not going:
             terms.accounts.release(other)
         return going

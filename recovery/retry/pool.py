@@ -225,7 +225,7 @@ class RetryPool(CallPool[RetryWork]):
         no evidence about the earlier call."""
         return (
             not resend.doubted
-            and may_fail_over(resend.answer)
+            and may_fail_over(resend.delivery, resend.answer)
             and resend.delivery.spent < self._routes.policy.retry.attempts
             and self._refusal(resend) is None
         )

@@ -50,8 +50,11 @@ Refuses = Callable[[Account], bool]
 """Whether the account's adapter refuses one delivery."""
 
 
-def may_fail_over(outcome: AnyOutcome) -> bool:
-    """Whether another account may be tried at once: nothing was sent, and the account is the cause."""
+def may_fail_over(delivery: Delivery, outcome: AnyOutcome) -> bool:
+    """Whether another account may be tried at once: nothing was sent, the account is the cause, and the
+    notification names none."""
+    if delivery.notification.account is not None:
+        return False
     if isinstance(outcome, NotSent):
         return outcome.account or outcome.code in _UNREACHED
     return isinstance(outcome, Rejected) and outcome.account
@@ -182,7 +185,7 @@ class AccountSelector:
         Returns None after any other outcome, above all Unknown; if the notification names its account; if
         no account reaches the receiver. The ledger must have the account before the call.
         """
-        if delivery.notification.account is not None or not may_fail_over(outcome):
+        if not may_fail_over(delivery, outcome):
             return None
         away = self._away(delivery)
         if len(away) == len(self._routes):

@@ -74,6 +74,7 @@ _ACCOUNTS = "tests/sending/accounts/test_selector.py::"
 _DECIDE = "tests/sending/test_settlement.py::"
 _BATCHING = "tests/dispatcher/pipeline/test_batching.py::"
 _PACES = "tests/sending/accounts/test_paces.py::"
+_RESENDING = "tests/recovery/retry/test_stage.py::"
 _RECEIVERS = "tests/sending/accounts/test_receiver_limits.py::"
 _TLS = "tests/channels/tls/test_tls_socket.py::"
 _TRANSPORT = "tests/channels/http_client/test_transport.py::"
@@ -806,11 +807,23 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "after Unknown no other account is tried",
         "sending.accounts.selector:AccountSelector.failover",
-        "        if delivery.notification.account is not None or not may_fail_over(outcome):\n",
+        "        if not may_fail_over(delivery, outcome):\n",
         "        if delivery.notification.account is not None:\n",
         (
             _ACCOUNTS
             + "test_another_account_is_tried_only_when_nothing_was_sent_and_the_account_is_why",
+        ),
+    ),
+    Mutation(
+        "what names its account leaves a joint call to no other account",
+        "sending.accounts.selector:may_fail_over",
+        "    if delivery.notification.account is not None:\n        return False\n",
+        "",
+        (
+            _LANES
+            + "test_what_names_its_account_leaves_a_joint_call_to_no_other_and_holds_no_other_back"
+            + "[at_once-u2]",
+            _RESENDING + "test_what_names_its_account_leaves_a_joint_call_to_no_other[sqlite-1]",
         ),
     ),
     Mutation(

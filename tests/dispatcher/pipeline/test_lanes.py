@@ -121,7 +121,9 @@ class Bench(Later):
         return works
 
     def serve(self, *receivers: str) -> list[Work]:
-        works = self.works(*receivers)
+        return self.run(self.works(*receivers))
+
+    def run(self, works: list[Work]) -> list[Work]:
         self.pool.start()
         for call in calls_of(works, {LANE.name: self.pool}):
             self.pool.put(call)
@@ -258,6 +260,22 @@ def test_nothing_else_goes_through_another_account(outcome: AnyOutcome) -> None:
     (work,) = bench.serve("u1")
     assert (bench.calls, bench.rerouted) == ([("a", ["u1"])], [])
     assert work.end == outcome
+
+
+@pytest.mark.parametrize("named", ["u1", "u2"])
+def test_what_names_its_account_leaves_a_joint_call_to_no_other_and_holds_no_other_back(
+    named: str,
+) -> None:
+    bench = Bench(only("b", NO_BALANCE), {"a": 1, "b": 0})
+    works = bench.works("u1", "u2")
+    (ours,) = (work for work in works if work.delivery.receiver == named)
+    (other,) = (work for work in works if work is not ours)
+    asked = ours.delivery.notification
+    ours.delivery.notification = msgspec.structs.replace(asked, account="a")
+    bench.run(works)
+    assert bench.calls == [("a", ["u1", "u2"]), ("b", [other.delivery.receiver])]
+    assert (ours.end, ours.delivery.account) == (NO_BALANCE, "a")
+    assert isinstance(other.end, Accepted)
 
 
 def test_what_lost_its_claim_is_not_called_again() -> None:

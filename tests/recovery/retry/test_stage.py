@@ -623,10 +623,11 @@ class Joining(Deduping):
         return "+".join(sorted(delivery.key for delivery in call.deliveries))
 
 
-def due(line: Line, *texts: str) -> list[Delivery]:
-    """Rows that wait, each for a receiver of its own."""
+def due(line: Line, *texts: str, named: dict[int, str] | None = None) -> list[Delivery]:
+    """Rows that wait, each for a receiver of its own; `named` has the account that one asks for, by place."""
+    named = named or {}
     items = [
-        delivery(text=text, receivers=[f"+861380000{number:04}"])
+        delivery(text=text, receivers=[f"+861380000{number:04}"], account=named.get(number))
         for number, text in enumerate(texts)
     ]
     made = claimed(line.ledger, *items)
@@ -690,6 +691,18 @@ def test_what_an_account_refuses_goes_through_another_at_once(line: Line) -> Non
         ("attempted", 2, first, "no_balance"),
         ("settled", 3, second, None),
     ]
+
+
+@pytest.mark.parametrize("named", [0, 1])
+def test_what_names_its_account_leaves_a_joint_call_to_no_other(joined: Line, named: int) -> None:
+    items = due(joined, "a", "a", named={named: "a"})
+    accounts = joined.resending._context.lanes[LANE].accounts
+    accounts._reserve.append(accounts._regular.pop())
+    joined.resend(NotSent("no_balance", account=True), Accepted("p"))
+    assert [account for account, _ in joined.provider.calls] == ["a", "b"]
+    assert sorted(joined.provider.counted.values()) == [1, 2]
+    assert joined.row(items[named])[:2] == ("RETRY", "no_balance")
+    assert joined.row(items[1 - named])[0] == "SENT"
 
 
 def test_the_last_attempt_goes_through_no_other_account(line: Line) -> None:

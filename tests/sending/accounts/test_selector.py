@@ -270,7 +270,8 @@ def test_of_many_threads_at_once_no_more_choose_than_there_are_tokens() -> None:
 def test_another_account_is_tried_only_when_nothing_was_sent_and_the_account_is_why(
     outcome: AnyOutcome, may: bool
 ) -> None:
-    assert may_fail_over(outcome) is may
+    assert may_fail_over(delivery(), outcome) is may
+    assert not may_fail_over(delivery(named="a"), outcome)
     bench = Bench(["a", "b"])
     assert bench.other(outcome, "a") == ("b" if may else None)
     assert bench.accounts.failovers == may
