@@ -75,8 +75,9 @@ class Call(msgspec.Struct, frozen=True):
     steps: Mapping[str, float] | None = None
     """Limits of a dialogue's steps, in seconds (channels/accounts/time_limits.py); None: no limits."""
     withdrawn: Callable[[], str] | None = None
-    """Returns why the call must not be finished; empty: it may. A transport whose dialogue may outlast a
-    lease asks at intervals, and right before the message becomes the provider's."""
+    """Returns why the call must not be finished; empty: it may. `Engine.send` asks once it has a token. A
+    transport whose dialogue may outlast a lease asks at intervals, and right before the message becomes the
+    provider's."""
 
     def __repr__(self) -> str:
         """Leaves the token out: a log may show this."""

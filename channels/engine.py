@@ -5,7 +5,8 @@ A fault inside an adapter is an outcome, never an exception:
     before the write   nothing was sent and a retry would fail the same: Rejected `adapter_error`
     after it           the provider may have acted: Unknown `adapter_error`
 
-A refused token is renewed, and the call is made once more: the refusal proves that nothing was sent.
+A refused token is renewed, and the call is made once more: the refusal proves that nothing was sent. The
+caller is asked before the call is made if there was a wait for a token (`Call.withdrawn`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from channels.channel import (
     TokenSource,
 )
 from channels.endpoints import over_http2
-from channels.http_client.failures import BadRequest
+from channels.http_client.failures import BadRequest, withdrawn
 from channels.judging.outcomes import for_all, of_failure, shown_outcomes
 from channels.providers.null import NullChannel
 from channels.tokens.contract import LoginUnavailable, NoTokens, Tokens, TokenUnavailable
@@ -85,9 +86,10 @@ class AsyncSender(Sender, Protocol):
 
 
 class TokenRejected(NamedTuple):
-    """The provider refused the token of a call that `NonBlockingEngine.begin` began. Nothing was sent."""
+    """A call that `NonBlockingEngine.begin` got needs another token. Nothing was sent."""
 
     call: Call
+    """With the token that the provider refused; empty if none was at hand."""
 
 
 class Engine:
@@ -112,19 +114,26 @@ class Engine:
         if not isinstance(found, Call):
             return found
         outcomes = self._send(channel, found, timeout_s)
-        return self.send_with_new_token(channel, found, timeout_s) if outcomes is None else outcomes
+        if outcomes is not None:
+            return outcomes
+        renewed = self.with_new_token(channel, found)
+        if not isinstance(renewed, Call):
+            return renewed
+        return _withdrawn(renewed) or self.send_renewed(channel, renewed, timeout_s)
 
-    def send_with_new_token(
-        self, channel: Channel, call: Call, timeout_s: float
-    ) -> list[AnyOutcome]:
-        """Makes a call whose token was refused once more with another token; returns as `send`."""
+    def with_new_token(self, channel: Channel, call: Call) -> Call | list[AnyOutcome]:
+        """Returns a call whose token was refused with another token; outcomes if none is to be had. May
+        wait."""
         source = _source(channel, call.account)
         assert source is not None
         try:
-            token = self._tokens.renew(call.account, source, call.token)
+            return _with(call, self._tokens.renew(call.account, source, call.token))
         except TokenUnavailable as exc:
             return _no_token(call, exc)
-        outcomes = self._send(channel, _with(call, token), timeout_s)
+
+    def send_renewed(self, channel: Channel, call: Call, timeout_s: float) -> list[AnyOutcome]:
+        """Makes the call that `with_new_token` returned; returns as `send`."""
+        outcomes = self._send(channel, call, timeout_s)
         return (
             for_all(call, NotSent("token_refused", account=True)) if outcomes is None else outcomes
         )
@@ -170,14 +179,16 @@ class Engine:
             return RecallResult(RecallStatus.ASK_LATER, adapter_failed(channel, "recall", exc))
 
     def _with_token(self, channel: Channel, call: Call) -> Call | list[AnyOutcome]:
-        """Returns the call with its token, if it needs one; outcomes if no token is to be had."""
+        """Returns the call with its token, if it needs one; outcomes if no token is to be had, or if the
+        call was withdrawn meanwhile."""
         source = _source(channel, call.account)
         if source is None:
             return call
         try:
-            return _with(call, self._tokens.get(call.account, source))
+            token = self._tokens.get(call.account, source)
         except TokenUnavailable as exc:
             return _no_token(call, exc)
+        return _withdrawn(call) or _with(call, token)
 
     def _send(self, channel: Channel, call: Call, timeout_s: float) -> list[AnyOutcome] | None:
         """Returns the outcomes; None: the token was refused."""
@@ -303,14 +314,20 @@ class NonBlockingEngine(Engine):
         done: Callable[[list[AnyOutcome] | TokenRejected], None],
     ) -> list[AnyOutcome] | None:
         """As `send`, without waiting for the answer where the transport can. Then it returns None, and the
-        thread that reads answers calls `done`, which must not wait. A known result is returned at once. For
-        a TokenRejected the caller calls `renewed`, in a thread that may wait."""
+        thread that reads answers calls `done`, which must not wait. A known result is returned at once.
+
+        Never waits for a token: `done` gets a TokenRejected, maybe before this returns None. The caller
+        then calls `with_new_token` and `send_renewed`, in a thread that may wait.
+        """
         if isinstance(channel, NullChannel):
             return channel.accept(call)
-        found = self._with_token(channel, call)
-        if not isinstance(found, Call):
-            return found
-        call = found
+        source = _source(channel, call.account)
+        if source is not None:
+            token = self._tokens.held(call.account, source)
+            if token is None:
+                done(TokenRejected(call))
+                return None
+            call = _with(call, token)
 
         def finish(answer: httpx.Response | Failure) -> None:
             outcomes = self._read(channel, call, answer)
@@ -322,7 +339,9 @@ class NonBlockingEngine(Engine):
         if answer is None or isinstance(answer, list):
             return answer
         outcomes = self._read(channel, call, answer)
-        return self.send_with_new_token(channel, call, timeout_s) if outcomes is None else outcomes
+        if outcomes is None:
+            done(TokenRejected(call))
+        return outcomes
 
 
 def _source(channel: Channel, account: Account) -> TokenSource | None:
@@ -344,6 +363,12 @@ def _no_token(call: Call, cause: TokenUnavailable) -> list[AnyOutcome]:
         wait_ms = int(cause.left_s * 1_000)
         return for_all(call, NotSent("login_refused", reason, wait_ms, True, Limit.LOGIN))
     return for_all(call, NotSent("token_unavailable", reason))
+
+
+def _withdrawn(call: Call) -> list[AnyOutcome] | None:
+    """Returns the outcomes of a call that its caller takes back; None if it may be made."""
+    why = "" if call.withdrawn is None else call.withdrawn()
+    return for_all(call, of_failure(withdrawn(why))) if why else None
 
 
 def _with(call: Call, token: str) -> Call:

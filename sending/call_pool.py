@@ -2,7 +2,8 @@
 (recovery/retry/pool.py).
 
 A call under way ends early if one of its deliveries is too late, or if its lease is over: the transport
-asks before the step that cannot be taken back (`channels.channel.Call.withdrawn`).
+asks before the step that cannot be taken back, the engine after a wait for a token
+(`channels.channel.Call.withdrawn`).
 """
 
 from __future__ import annotations
@@ -125,14 +126,14 @@ class CallPool(Generic[W]):
         with bound_contextvars(lane=self._lane_name):
             self._serve(name)
 
-    def _call_for(self, works: Sequence[W], limits: Limits) -> Call:
-        """Returns the call, which begins now."""
+    def _call_for(self, works: Sequence[W], limits: Limits, *, waits: bool = False) -> Call:
+        """Returns the call, which begins now. `waits`: the engine may wait for a token before it."""
         now = self._clock.now_ms()
         for work in works:
             work.started_at = now
         deliveries, account = [work.delivery for work in works], works[0].route[0]
         steps, not_after = limits.steps, self._not_after(works)
-        ask = None if steps is None else partial(self._withdrawn, works)
+        ask = None if steps is None and not waits else partial(self._withdrawn, works)
         return Call(account, deliveries, not_after=not_after, steps=steps, withdrawn=ask)
 
     def _not_after(self, works: Sequence[W]) -> float:

@@ -86,14 +86,18 @@ class OwnTokens:
     """Tokens of one process with few calls: fetched when first needed, kept until refused."""
 
     def __init__(self, recorder: ExchangeRecorder, timeout_s: float) -> None:
-        self.held: dict[str, str] = {}
+        self.texts: dict[str, str] = {}
         """By account."""
         self._recorder = recorder
         self._timeout_s = timeout_s
 
     def get(self, account: Account, source: TokenSource) -> str:
         """Returns the account's token. Raises TokenUnavailable."""
-        return self.held.get(account.name) or self.renew(account, source, "")
+        return self.held(account, source) or self.renew(account, source, "")
+
+    def held(self, account: Account, source: TokenSource) -> str | None:
+        """Returns the account's token; None before the first call."""
+        return self.texts.get(account.name)
 
     def renew(self, account: Account, source: TokenSource, stale: str) -> str:
         """Returns a new token. Raises TokenUnavailable."""
@@ -104,7 +108,7 @@ class OwnTokens:
             raise LoginUnavailable(str(exc), 0.0) from exc
         except (TokenRefused, BadRequest) as exc:
             raise TokenUnavailable(str(exc)) from exc
-        self.held[account.name] = token.text
+        self.texts[account.name] = token.text
         return token.text
 
     def refused_logins(self) -> list[str]:
@@ -164,7 +168,7 @@ def try_out(
     called_at = _now_ms()
     call = Call(account, (delivery,), steps=limits.steps)
     (outcome,) = engine.send(channel, call, limits.total)
-    trial = Trial(recorder.exchanges, outcome, list(tokens.held.values()))
+    trial = Trial(recorder.exchanges, outcome, list(tokens.texts.values()))
     if resolve_s is None:
         return trial
     recorder.query()

@@ -35,9 +35,12 @@ class Tokens(Protocol):
     def get(self, account: Account, source: TokenSource) -> str:
         """Returns a token that is believed to be good."""
 
+    def held(self, account: Account, source: TokenSource) -> str | None:
+        """Returns a token that is believed to be good, without a wait; None if `get` might wait."""
+
     def renew(self, account: Account, source: TokenSource, stale: str) -> str:
-        """Returns a token other than `stale`, which the provider has just refused. Of many callers at once,
-        one in the whole fleet asks the provider."""
+        """Returns a token other than `stale`, which the provider has just refused; empty: any. Of many
+        callers at once, one in the whole fleet asks the provider."""
 
     def refused_logins(self) -> list[str]:
         """Returns the accounts whose login was refused when it was last tried, by name."""
@@ -52,6 +55,10 @@ class NoTokens:
     def get(self, account: Account, source: TokenSource) -> str:
         """Raises TokenUnavailable: there is none."""
         raise TokenUnavailable(f"account {account.name} needs a token, and nothing keeps tokens")
+
+    def held(self, account: Account, source: TokenSource) -> str | None:
+        """Returns None: there is none."""
+        return None
 
     def renew(self, account: Account, source: TokenSource, stale: str) -> str:
         """Raises TokenUnavailable: there is none."""

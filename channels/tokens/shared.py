@@ -93,10 +93,14 @@ class SharedTokens:
         self._entering = threading.Lock()
 
     def get(self, account: Account, source: TokenSource) -> str:
+        text = self.held(account, source)
+        return self._renewed(self._entry(account), source, "") if text is None else text
+
+    def held(self, account: Account, source: TokenSource) -> str | None:
         entry = self._entry(account)
         held, now = entry.held, self._monotonic()
         if held is None or now >= held.until:
-            return self._renewed(entry, source, "")
+            return None
         if now >= held.ahead_at:
             self._refresh_beside(entry, source)
         return held.text

@@ -23,6 +23,7 @@ from queue import SimpleQueue
 from random import SystemRandom
 from typing import NamedTuple, Protocol
 
+import msgspec
 import structlog
 
 from channels.channel import Call, Channel
@@ -69,10 +70,12 @@ class LaneEngine(Protocol):
         """As `send`; None if another thread will call `done`, which must not wait."""
         ...
 
-    def send_with_new_token(
-        self, channel: Channel, call: Call, timeout_s: float
-    ) -> Sequence[AnyOutcome]:
-        """Makes a call whose token was rejected once more, with another token."""
+    def with_new_token(self, channel: Channel, call: Call) -> Call | Sequence[AnyOutcome]:
+        """Returns a call whose token was rejected with another token; outcomes if none is to be had."""
+        ...
+
+    def send_renewed(self, channel: Channel, call: Call, timeout_s: float) -> Sequence[AnyOutcome]:
+        """Makes the call that `with_new_token` returned."""
         ...
 
 
@@ -245,12 +248,11 @@ class LanePool(CallPool[Work]):
     def _begin(self, works: Sequence[Work]) -> bool:
         """Starts one call for the works that may start, and retries at once after a definite non-send.
         Returns True if it has ended, False if the answer reader will end it."""
-        terms, (account, channel) = works[0].bound, works[0].chosen
-        shut = self.leased and not terms.accounts.still_allowed(account)
-        starting = [work for work in works if self._may_start(work, shut)]
+        starting = self._starting(works)
         if not starting:
             return True
-        limits = terms.limits[account.name]
+        account, channel = works[0].chosen
+        limits = works[0].bound.limits[account.name]
         call = self._call_for(starting, limits)
         begun = _Begun(works, starting, self._clock.monotonic())
         outcomes = self._engine.begin(channel, call, limits.total, partial(self._answered, begun))
@@ -275,13 +277,25 @@ class LanePool(CallPool[Work]):
 
     def _follow(self, begun: _Begun) -> None:
         """Does the rest of an answered call: a new token, or retries."""
-        starting, refused = begun.starting, begun.refused
-        if refused is not None:
-            account, channel = starting[0].chosen
-            timeout_s = starting[0].bound.limits[account.name].total
-            if self._note(begun, self._engine.send_with_new_token(channel, refused, timeout_s)):
+        starting = begun.starting
+        if begun.refused is not None:
+            found = self._engine.with_new_token(starting[0].chosen[1], begun.refused)
+            if isinstance(found, Call):
+                # The call waited for a thread and for its token.
+                starting = self._starting(starting)
+                if not starting:
+                    return
+                found = self._renewed(starting, found.token)
+            if self._note(begun._replace(starting=starting), found):
                 return
         self._again.follow(starting, begun.begun_at)
+
+    def _renewed(self, works: Sequence[Work], token: str) -> Sequence[AnyOutcome]:
+        """Makes a call with a new token and waits for its answer. Returns its outcomes."""
+        account, channel = works[0].chosen
+        limits = works[0].bound.limits[account.name]
+        call = msgspec.structs.replace(self._call_for(works, limits), token=token)
+        return self._engine.send_renewed(channel, call, limits.total)
 
     def _end(self, works: Sequence[Work]) -> None:
         self._queue.free()
@@ -301,7 +315,7 @@ class LanePool(CallPool[Work]):
         """Makes the call and waits for its answer. Returns whether all of it was accepted."""
         account, channel = works[0].chosen
         limits = works[0].bound.limits[account.name]
-        call = self._call_for(works, limits)
+        call = self._call_for(works, limits, waits=True)
         begun = _Begun(works, works, self._clock.monotonic())
         for work in works:
             work.end = None  # the end of the call before
@@ -319,6 +333,11 @@ class LanePool(CallPool[Work]):
         if not accepted:
             note_refusals(works)
         return accepted
+
+    def _starting(self, works: Sequence[Work]) -> list[Work]:
+        """Returns the works of one call that may start; writes the end of the others."""
+        shut = self.leased and not works[0].bound.accounts.still_allowed(works[0].chosen[0])
+        return [work for work in works if self._may_start(work, shut)]
 
     def _may_start(self, work: Work, shut: bool) -> bool:
         """Returns whether the delivery may start; writes its end if not. `shut`: its account was shut since

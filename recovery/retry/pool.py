@@ -193,7 +193,8 @@ class RetryPool(CallPool[RetryWork]):
     def _call(self, resends: Sequence[RetryWork]) -> None:
         (account, channel), begun_at = resends[0].route, self._clock.monotonic()
         limits = limits_of(account, self._routes.policy)
-        outcomes = self._engine.send(channel, self._call_for(resends, limits), limits.total)
+        call = self._call_for(resends, limits, waits=True)
+        outcomes = self._engine.send(channel, call, limits.total)
         now = self._clock.now_ms()
         for resend, outcome in zip(resends, outcomes, strict=True):
             resend.end, resend.answered_at = outcome, now

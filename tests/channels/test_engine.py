@@ -1,9 +1,10 @@
 """The engine: never raises, and what an adapter breaks is judged by what was written."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import httpx
+import msgspec
 import pytest
 
 from channels.channel import Account, Attempt, Call, Failure, Phase, Token, TokenSource
@@ -104,6 +105,9 @@ class Issuer:
         if self.away:
             raise TokenUnavailable("nobody answers")
         return f"token-{self.number}"
+
+    def held(self, _account: Account, _source: TokenSource) -> str | None:
+        return None if self.away or self.login_refused else f"token-{self.number}"
 
     def renew(self, account: Account, source: TokenSource, stale: str) -> str:
         self.refused.append(stale)
@@ -226,6 +230,11 @@ def begun(
     return engine.begin(channel, call(), 1.0, told.append)
 
 
+def renewed(engine: NonBlockingEngine, refused: TokenRejected) -> list[AnyOutcome]:
+    found = engine.with_new_token(WithToken(), refused.call)
+    return engine.send_renewed(WithToken(), found, 1.0) if isinstance(found, Call) else found
+
+
 def test_an_answer_is_told_when_it_comes() -> None:
     sender, told = Beginner(OK), list[Told]()
     assert begun(NonBlockingEngine(sender), WebhookChannel(), told) is None
@@ -270,7 +279,7 @@ def test_a_refused_token_is_told_and_the_call_made_again_with_another() -> None:
     (refused,) = told
     assert isinstance(refused, TokenRejected)
     assert refused.call.token == "token-1"
-    assert engine.send_with_new_token(WithToken(), refused.call, 1.0) == [Accepted("7")]
+    assert renewed(engine, refused) == [Accepted("7")]
     assert issuer.refused == ["token-1"]
 
 
@@ -278,28 +287,51 @@ def test_a_refused_token_is_told_and_the_call_made_again_with_another() -> None:
 def test_a_token_refused_twice_is_the_accounts_fault(at_once: bool) -> None:
     sender, told = Beginner(REFUSED, REFUSED, at_once=at_once), list[Told]()
     engine = NonBlockingEngine(sender, Issuer())
-    known = begun(engine, WithToken(), told)
+    assert begun(engine, WithToken(), told) is None
     if not at_once:
         sender.tell()
-        (refused,) = told
-        assert isinstance(refused, TokenRejected)
-        known = engine.send_with_new_token(WithToken(), refused.call, 1.0)
-    assert known == [NotSent("token_refused", account=True)]
+    (refused,) = told
+    assert isinstance(refused, TokenRejected)
+    assert renewed(engine, refused) == [NotSent("token_refused", account=True)]
 
 
 def test_without_a_token_nothing_is_sent() -> None:
     sender, issuer, told = Beginner(OK), Issuer(), list[Told]()
     issuer.away = True
-    known = begun(NonBlockingEngine(sender, issuer), WithToken(), told)
-    assert known == [NotSent("token_unavailable", "nobody answers")]
+    engine = NonBlockingEngine(sender, issuer)
+    assert begun(engine, WithToken(), told) is None
+    known = [NotSent("token_unavailable", "nobody answers")]
+    (needs,) = told
+    assert isinstance(needs, TokenRejected)
+    assert needs.call.token == ""
+    assert renewed(engine, needs) == known
+    assert engine.send(WithToken(), call(), 1.0) == known
     assert sender.sent == []
-    assert NonBlockingEngine(sender, issuer).send_with_new_token(WithToken(), call(), 1.0) == known
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_call_that_is_withdrawn_while_it_waits_for_a_token_is_not_made(refused: bool) -> None:
+    """The wait may outlast the delivery's time, or an operator may pause its lane."""
+    sender, issuer = Beginner(REFUSED if refused else OK), Issuer()
+    wait = issuer.renew if refused else issuer.get
+    late: list[str] = []
+
+    def waiting(*asked: Any) -> str:
+        late.append("ttl_in_retry")
+        return wait(*asked)
+
+    setattr(issuer, "renew" if refused else "get", waiting)
+    one = msgspec.structs.replace(call(), withdrawn=lambda: "".join(late))
+    (outcome,) = Engine(sender, issuer).send(WithToken(), one, 1.0)
+    assert isinstance(outcome, NotSent)
+    assert outcome.code == "withdrawn"
+    assert len(sender.sent) == refused
 
 
 def test_a_refused_login_is_the_accounts_and_spends_no_attempt() -> None:
     sender, issuer = Beginner(OK), Issuer()
     issuer.login_refused = True
-    known = begun(NonBlockingEngine(sender, issuer), WithToken(), [])
+    known = Engine(sender, issuer).send(WithToken(), call(), 1.0)
     told = NotSent("login_refused", "40001 bad secret", 7_000, account=True, limit=Limit.LOGIN)
     assert known == [told]
     assert is_paced(told)

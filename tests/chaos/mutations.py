@@ -48,6 +48,7 @@ class Fate(StrEnum):
     """The table does not fit the source: the text is not there, or the tests could not run."""
 
 
+_ENGINE = "tests/channels/test_engine.py::"
 _ENVELOPE = "tests/message/test_envelope.py::test_what_is_no_envelope_is_named_at_the_root"
 _LIMITS = "tests/receipts/test_connection_limits.py::"
 _PULLER = "tests/receipts/test_puller.py::"
@@ -427,6 +428,30 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        if self._stopping and self.leased:\n",
         "        if False:\n",
         (_GUARDS + "test_a_lane_that_stops_gives_back_what_it_has_not_begun",),
+    ),
+    Mutation(
+        "a call whose token was refused is repeated only while its deliveries may start",
+        "dispatcher.pipeline.lanes:LanePool._follow",
+        "                starting = self._starting(starting)",
+        "                starting = list(starting)",
+        (
+            _LANES
+            + "test_a_call_whose_token_was_refused_is_repeated_only_while_its_delivery_may_start",
+        ),
+    ),
+    Mutation(
+        "a call that was withdrawn while a token was renewed is not made",
+        "channels.engine:Engine.send",
+        "        return _withdrawn(renewed) or self.send_renewed(",
+        "        return self.send_renewed(",
+        (_ENGINE + "test_a_call_that_is_withdrawn_while_it_waits_for_a_token_is_not_made[True]",),
+    ),
+    Mutation(
+        "a call that was withdrawn while it waited for a token is not made",
+        "channels.engine:Engine._with_token",
+        "        return _withdrawn(call) or _with(call, token)\n",
+        "        return _with(call, token)\n",
+        (_ENGINE + "test_a_call_that_is_withdrawn_while_it_waits_for_a_token_is_not_made[False]",),
     ),
     Mutation(
         "a lane thread that dies leaves its delivery in doubt",

@@ -400,4 +400,4 @@ def secrets(peer: Peer) -> Iterator[str]:
     for value in found:
         if isinstance(value, Secret):
             yield from (line for line in value.reveal().splitlines() if len(line) > 3)
-    yield from peer.tokens.held.values()
+    yield from peer.tokens.texts.values()

@@ -41,9 +41,10 @@ class AtOnce:
     ) -> Sequence[AnyOutcome] | None:
         return self.send(channel, call, timeout_s)
 
-    def send_with_new_token(
-        self, channel: Any, call: Call, timeout_s: float
-    ) -> Sequence[AnyOutcome]:
+    def with_new_token(self, channel: Any, call: Call) -> Call | Sequence[AnyOutcome]:
+        raise NotImplementedError
+
+    def send_renewed(self, channel: Any, call: Call, timeout_s: float) -> Sequence[AnyOutcome]:
         raise NotImplementedError
 
 

@@ -86,6 +86,9 @@ class Granted(NoTokens):
     def get(self, account: Any, source: Any) -> str:
         return "token"
 
+    def held(self, account: Any, source: Any) -> str | None:
+        return "token"
+
     def renew(self, account: Any, source: Any, refused: str) -> str:
         return "token"
 

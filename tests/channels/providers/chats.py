@@ -100,7 +100,7 @@ class Peer:
 
     def attempt(self, delivery: Delivery) -> Attempt:
         """One in doubt, with the token that was used last."""
-        token = self.tokens.held.get(self.account.name, "")
+        token = self.tokens.texts.get(self.account.name, "")
         return Attempt(delivery, called_at=1, now=2, token=token)
 
     def accepted(self) -> list[str]:

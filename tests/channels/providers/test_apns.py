@@ -587,7 +587,7 @@ def test_a_second_token_within_20_minutes_is_one_too_many(
         outcomes = []
         for earlier_s in (0.0, 0.0, STEP_S):
             tokens = OwnTokens(ExchangeRecorder(wires), TIMEOUT_S)
-            tokens.held[account.name] = (
+            tokens.texts[account.name] = (
                 ApnsTokens(lambda back=earlier_s: time() - back).request(account, "").text  # type: ignore[misc]
             )
             made = Call(account, deliveries("push", [DEVICE], {"text": "a"}))

@@ -149,6 +149,9 @@ class Given:
     def get(self, account: Account, source: TokenSource) -> str:
         return self._texts[0]
 
+    def held(self, account: Account, source: TokenSource) -> str | None:
+        return self._texts[0]
+
     def renew(self, account: Account, source: TokenSource, stale: str) -> str:
         self.stale.append(stale)
         return self._texts[-1]

@@ -374,8 +374,10 @@ class Pending(Bench):
     """Its calls are answered when the test says so."""
 
     def __init__(self, threads: int, **policy: Any) -> None:
-        super().__init__(accepted, {"a": 1}, threads=threads, batch=1, **policy)
+        super().__init__(accepted, {"a": 1}, threads=threads, **{"batch": 1, **policy})
         self.under_way: SimpleQueue[Asked] = SimpleQueue()
+        self.renewing: Callable[[], None] = lambda: None
+        """What happens while a token is renewed."""
 
     def begin(self, channel: Any, call: Call, timeout_s: float, done: Any) -> None:
         self.under_way.put(Asked(call, done))
@@ -383,8 +385,13 @@ class Pending(Bench):
     def asked(self) -> Asked:
         return self.under_way.get(timeout=10)
 
-    def send_with_new_token(self, channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
+    def with_new_token(self, channel: Any, call: Call) -> Call:
         assert call.token == "old"
+        self.renewing()
+        return msgspec.structs.replace(call, token="new")
+
+    def send_renewed(self, channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
+        assert call.token == "new"
         return self.send(channel, call, timeout_s)
 
     def put(self, *receivers: str) -> list[Work]:
@@ -440,6 +447,53 @@ def test_a_refused_token_is_renewed_by_a_thread_that_may_wait() -> None:
     assert bench.finished.get(timeout=10) is work
     assert work.end == Accepted(work.delivery.key)
     assert bench.pool.busy == 0
+    bench.pool.close()
+
+
+def token_refused(bench: Pending) -> None:
+    asked = bench.asked()
+    asked.tell(TokenRejected(msgspec.structs.replace(asked.call, token="old")))
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["in_the_queue", "for_the_token"])
+@pytest.mark.parametrize(
+    ("meanwhile", "end"),
+    [
+        (
+            lambda bench: setattr(bench, "ms", bench.ms + 61_000),
+            NotStarted(Event.TTL, "ttl_in_queue"),
+        ),
+        (lambda bench: bench.pool.pause(True), NotStarted(Event.SHUT, "lane_paused")),
+        (lambda bench: bench.pool.stop(), NotStarted(Event.GIVEN_BACK, "given_back")),
+    ],
+    ids=["past_its_ttl", "paused", "stopping"],
+)
+def test_a_call_whose_token_was_refused_is_repeated_only_while_its_delivery_may_start(
+    meanwhile: Callable[[Bench], None], end: NotStarted, waits: bool
+) -> None:
+    bench = Pending(threads=1)
+    (work,) = bench.put("u1")
+    if waits:
+        bench.renewing = partial(meanwhile, bench)
+        token_refused(bench)
+    else:
+        asked = bench.asked()
+        meanwhile(bench)
+        asked.tell(TokenRejected(msgspec.structs.replace(asked.call, token="old")))
+    assert bench.finished.get(timeout=10) is work
+    assert (work.end, bench.calls, bench.pool.busy) == (end, [], 0)
+    bench.pool.close()
+
+
+def test_one_past_its_ttl_leaves_a_call_whose_token_was_refused_and_the_others_go() -> None:
+    bench = Pending(threads=1, batch=3)
+    first, second = bench.put("u1", "u2")
+    bench.renewing = lambda: setattr(first.delivery, "expires_at", NOW_MS)
+    token_refused(bench)
+    assert [bench.finished.get(timeout=10) for _ in range(2)] == [first, second]
+    assert first.end == NotStarted(Event.TTL, "ttl_in_queue")
+    assert second.end == Accepted(second.delivery.key)
+    assert bench.calls == [("a", ["u2"])]
     bench.pool.close()
 
 

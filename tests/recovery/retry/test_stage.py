@@ -16,6 +16,8 @@ from prometheus_client import CollectorRegistry
 
 from channels.channel import Account, Call
 from channels.engine import Engine
+from channels.http_client.failures import withdrawn
+from channels.judging.outcomes import of_failure
 from channels.providers.null import NullChannel
 from idempotency.ledger import LedgerUnavailable
 from idempotency.recovery.contract import RecordedCall, Transition
@@ -582,6 +584,21 @@ def test_what_was_taken_before_its_lane_was_paused_goes_back_without_a_call(line
     assert (line.provider.calls, line.callers.unsettled) == ([], 0)
 
 
+def test_a_call_that_waits_for_its_token_goes_back_if_its_lane_is_paused_meanwhile(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = due(line, "a")
+
+    def send(_channel: Any, call: Call, _timeout_s: float) -> list[AnyOutcome]:
+        line.callers.pause(True)
+        assert call.withdrawn is not None
+        return [of_failure(withdrawn(call.withdrawn()))]
+
+    monkeypatch.setattr(line.provider, "send", send)
+    line.resend()
+    assert line.row(one) == ("RETRY", "x", 1)
+
+
 def test_what_its_provider_could_never_take_is_rejected_without_a_call(line: Line) -> None:
     (one,) = claimed(line.ledger, delivery())
     settle(line.ledger, one, Event.NOT_SENT, reason="x")
@@ -624,7 +641,7 @@ class Joining(Deduping):
 
 
 def due(line: Line, *texts: str, named: dict[int, str] | None = None) -> list[Delivery]:
-    """Rows that wait, each for a receiver of its own; `named` has the account that one asks for, by place."""
+    """Rows that wait, each for a receiver of its own; `named` has accounts that they name, by place."""
     named = named or {}
     items = [
         delivery(text=text, receivers=[f"+861380000{number:04}"], account=named.get(number))
