@@ -7,6 +7,7 @@ it matters only while Redis is away, and then an old one serves.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
@@ -69,27 +70,28 @@ class LimitsMaintenance:
         tidy: Callable[[], None],
         close: Callable[[], None],
         bell: threading.Event | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`FleetSize.refresh`, `RateLimiter.tidy`, `RateLimiter.close` and `RateLimiter.bell`."""
         self._refresh = refresh
         self._tidy = tidy
         self._close = close
         self._bell = bell or threading.Event()
+        self._monotonic = monotonic
         self._stop = threading.Event()
 
     def run(self) -> None:
         """Runs until `stop`; then gives the unused tokens back to the fleet."""
-        rounds = round(REFRESH_S / TIDY_S)
-        turn = 0
+        refresh_at = self._monotonic() + REFRESH_S
         while True:
-            rung = self._bell.wait(TIDY_S)
+            self._bell.wait(TIDY_S)
             self._bell.clear()
             if self._stop.is_set():
                 break
             self._tidy()
-            turn += not rung
-            if turn == rounds:
-                turn = 0
+            if (now := self._monotonic()) >= refresh_at:
+                refresh_at = now + REFRESH_S
                 self._refresh()
         self._close()
 

@@ -20,7 +20,7 @@ from backends.settings import RedisSettings
 from channels.channel import Account
 from deploy.local.stack import Stack
 from idempotency.ledger import LedgerUnavailable
-from sending.accounts.fleet_size import FleetSize, LimitsMaintenance
+from sending.accounts.fleet_size import REFRESH_S, FleetSize, LimitsMaintenance
 from sending.accounts.rate_limiter import UNBOUNDED, RateLimiter
 from sending.accounts.token_lease import LEASE_S
 from tests.harness.waiting import await_
@@ -363,6 +363,25 @@ def test_upkeep_tidies_until_it_is_stopped_and_then_gives_back() -> None:
     upkeep.stop()
     thread.join(30)
     assert told == ["closed"]
+
+
+def test_the_fleet_is_counted_in_time_however_often_the_bell_rings() -> None:
+    """Each refusal rings it, the stray ones of a busy account, too."""
+    now, bell, counted_at = 1_000.0, threading.Event(), list[float]()
+
+    def tidy() -> None:
+        nonlocal now
+        now += 0.25
+        bell.set()
+        if now >= 1_000 + 4 * REFRESH_S:
+            upkeep.stop()
+
+    upkeep = LimitsMaintenance(
+        lambda: counted_at.append(now), tidy, lambda: None, bell, monotonic=lambda: now
+    )
+    bell.set()
+    upkeep.run()
+    assert counted_at == [1_000 + n * REFRESH_S for n in (1, 2, 3, 4)]
 
 
 def test_upkeep_stopped_before_it_began_ends_at_once() -> None:
