@@ -16,6 +16,7 @@ from channels.engine import adapter_failed
 from idempotency.recovery.contract import call_key_of
 from message.delivery import Delivery
 from message.outcomes import Accepted, end_without_answer, is_paced
+from sending.accounts.selector import AccountSelector
 from sending.endings import outcome_of
 from tracing.events import Stage, TraceEvent
 
@@ -110,6 +111,16 @@ def fitting(
     except Exception as exc:  # any error of an adapter over one message
         adapter_failed(channel, "again", exc)
         return []
+
+
+def permitted(
+    some: Sequence[C], accounts: AccountSelector, account: Account, held: int
+) -> Sequence[C]:
+    """Returns as many as may go through the account now, in their order, each with a permit. `held`: the
+    caller's permits; more are taken, and those too many given back."""
+    if len(some) < held:
+        accounts.release(account, held - len(some))
+    return some[: held + accounts.reacquire(account, len(some) - held)]
 
 
 def on_record(

@@ -25,8 +25,8 @@ from tenacity import (
 from dispatcher.pipeline.work import Work
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome, NotSent, is_paced
-from sending.accounts.selector import may_fail_over
-from sending.attempts import fitting, on_record
+from sending.accounts.selector import AccountSelector, may_fail_over
+from sending.attempts import fitting, on_record, permitted
 from sending.batching import put_on_record
 from sending.endings import NotStarted
 from sending.lane_routes import Route
@@ -118,10 +118,7 @@ class ImmediateRetry:
         if other is None:
             return []
         route = terms.routes[other.name]
-        going = self._on_record(self._fitting(movable, first, route), route)
-        if not going:
-            terms.accounts.release(other)
-        return going
+        return self._admitted(self._fitting(movable, first, route), route, terms.accounts, held=1)
 
     # ---- the same account ----------------------------------------------------------------------
 
@@ -160,11 +157,9 @@ class ImmediateRetry:
         """Returns the works that go through their account again, on record."""
         first = works[0]
         route, accounts = first.chosen, first.bound.accounts
-        if self._stopping.is_set() or not accounts.reacquire(route[0]):
+        if self._stopping.is_set():
             return []
-        going = self._on_record(self._fitting(works, first, route), route)
-        if not going:
-            accounts.release(route[0])
+        going = self._admitted(self._fitting(works, first, route), route, accounts, held=0)
         self.repeated += len(going)
         return going
 
@@ -180,6 +175,15 @@ class ImmediateRetry:
             return self._has_attempts(work) and self._refusal(work) is None
 
         return fitting(works, first, *route, may)
+
+    def _admitted(
+        self, works: Sequence[Work], route: Route, accounts: AccountSelector, held: int
+    ) -> list[Work]:
+        """Returns the works that the account has room for, on record. `held`: permits taken already."""
+        allowed = permitted(works, accounts, route.account, held)
+        going = self._on_record(allowed, route)
+        accounts.release(route.account, len(allowed) - len(going))
+        return going
 
     def _on_record(self, works: Sequence[Work], route: Route) -> list[Work]:
         return on_record(

@@ -25,7 +25,7 @@ from message.outcomes import AnyOutcome, Unknown
 from message.states import Event
 from recovery.retry.retry_lane import RetryLane
 from sending.accounts.selector import ACCOUNT_SHUT, may_fail_over
-from sending.attempts import PastCall, fitting, note_refusals, on_record
+from sending.attempts import PastCall, fitting, note_refusals, on_record, permitted
 from sending.batching import put_on_record
 from sending.call_pool import CallPool, SendPermit
 from sending.endings import LANE_PAUSED, Ending, NotStarted, outcome_of
@@ -216,9 +216,10 @@ class RetryPool(CallPool[RetryWork]):
         route = None if other is None else routes.of(other.name)
         if route is None:
             return []
-        going = self._on_record(fitting(resends, first, *route, self._may_fail_over), route)
-        if not going:
-            routes.accounts.release(route.account)
+        fit = fitting(resends, first, *route, self._may_fail_over)
+        allowed = permitted(fit, routes.accounts, route.account, held=1)
+        going = self._on_record(allowed, route)
+        routes.accounts.release(route.account, len(allowed) - len(going))
         return going
 
     def _may_fail_over(self, resend: RetryWork) -> bool:

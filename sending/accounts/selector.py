@@ -197,10 +197,15 @@ class AccountSelector:
         self.failovers += account is not None
         return account
 
-    def reacquire(self, account: Account) -> bool:
-        """Chooses this very account once more. Returns False if it may take none now."""
-        route = self._routes.get(account.name)
-        return route is not None and self._one_of([route], ()) is not None
+    def reacquire(self, account: Account, count: int = 1) -> int:
+        """Chooses this very account for up to `count` more deliveries. Returns for how many it did: fewer
+        than `count` if the account may take no more now."""
+        route, taken = self._routes.get(account.name), 0
+        if route is None:
+            return 0
+        while taken < count and self._one_of([route], ()) is not None:
+            taken += 1
+        return taken
 
     def release(self, account: Account, count: int = 1) -> None:
         """Gives back choices of deliveries that are not sent: duplicates, expired, given back. An account

@@ -852,6 +852,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        "each delivery of a joint call that is made again has a token",
+        "sending.attempts:permitted",
+        "    return some[: held + accounts.reacquire(account, len(some) - held)]\n",
+        "    return some\n",
+        (
+            _LANES
+            + "test_no_more_of_a_joint_call_go_through_another_account_than_its_rate_has_room_for",
+            _AGAIN + "test_no_more_of_a_joint_call_go_again_than_the_rate_has_room_for",
+            _RESENDING
+            + "test_no_more_of_a_joint_call_go_through_another_account_than_its_rate_has_room_for"
+            + "[sqlite]",
+        ),
+    ),
+    Mutation(
         "what its receiver's limit holds back waits",
         "sending.accounts.receiver_limits:ReceiverLimits.delays",
         "                delays[place] = delay\n",

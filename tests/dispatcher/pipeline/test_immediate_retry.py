@@ -117,6 +117,14 @@ def test_of_a_joint_call_only_the_refused_go_again() -> None:
     assert [type(work.end) for work in works] == [Accepted, Accepted, Rejected]
 
 
+def test_no_more_of_a_joint_call_go_again_than_the_rate_has_room_for() -> None:
+    retry = RetryPolicy(immediate=1)
+    bench = Bench(in_turn(REFUSED), {"a": 1}, bursts={"a": 5}, retry=retry)
+    works = bench.serve("u1", "u2", "u3")
+    assert bench.calls == [("a", ["u1", "u2", "u3"]), ("a", ["u1", "u2"])]
+    assert (works[2].end, bench.pool.repeated) == (REFUSED, 2)
+
+
 def test_none_is_called_again_by_default() -> None:
     bench = bench_of(REFUSED, immediate=RetryPolicy().immediate)
     bench.serve("u1")

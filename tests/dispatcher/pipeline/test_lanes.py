@@ -22,13 +22,15 @@ from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Work
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from message.states import Event
-from policy.schema import Guarantee, LanePolicy, RetryPolicy
+from policy.schema import BreakerPolicy, Guarantee, LanePolicy, RetryPolicy
+from sending.accounts.circuit_breaker import BreakerState
 from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.selector import AccountSelector
 from sending.endings import NotStarted
 from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, Later, notification
+from tests.idempotency.making import wait_until
 
 
 class Batching:
@@ -62,8 +64,12 @@ class Bench(Later):
         answer: Callable[[Call], list[AnyOutcome]],
         weights: dict[str, int],
         endpoint: str = "http://127.0.0.1:9",
+        bursts: dict[str, int] | None = None,
         **policy: Any,
     ) -> None:
+        """`bursts`: deliveries that may go through an account, by name, before its rate holds all others
+        back; none: any number."""
+        bursts = bursts or {}
         self.timeouts: list[float] = []
         self.lease_ends = inf
         self.calls: list[tuple[str, list[str]]] = []
@@ -74,7 +80,16 @@ class Bench(Later):
         self.finished: SimpleQueue[Finished] = SimpleQueue()
         clock = Clock(lambda: self.ms / 1_000, lambda: self.ms / 1_000)
         lane_policy = LanePolicy(**{"threads": 1, "accounts": weights, **policy})
-        accounts = [Account(name, "p", endpoint) for name in weights]
+        accounts = [
+            Account(
+                name,
+                "p",
+                endpoint,
+                rate_per_s=0.01 if name in bursts else None,
+                burst=bursts.get(name),
+            )
+            for name in weights
+        ]
         adapter: Any = Batching()
         routes: dict[str, Route] = {account.name: Route(account, adapter) for account in accounts}
         chooser = AccountSelector(
@@ -260,6 +275,32 @@ def test_nothing_else_goes_through_another_account(outcome: AnyOutcome) -> None:
     (work,) = bench.serve("u1")
     assert (bench.calls, bench.rerouted) == ([("a", ["u1"])], [])
     assert work.end == outcome
+
+
+def test_no_more_of_a_joint_call_go_through_another_account_than_its_rate_has_room_for() -> None:
+    bench = Bench(only("b", NO_BALANCE), {"a": 1, "b": 0}, bursts={"b": 2})
+    works = bench.serve("u1", "u2", "u3")
+    assert bench.calls == [("a", ["u1", "u2", "u3"]), ("b", ["u1", "u2"])]
+    assert bench.rerouted == [("u1", "b"), ("u2", "b")]
+    assert (works[2].end, works[2].delivery.account) == (NO_BALANCE, "a")
+
+
+def test_no_more_of_a_joint_call_are_probes_of_another_account_than_its_breaker_lets_pass() -> None:
+    breaker = BreakerPolicy(open_ms=1, probes=2)
+    bench = Bench(only("b", NO_BALANCE), {"a": 1, "b": 0}, breaker=breaker)
+    accounts = bench.pool.terms.accounts
+    accounts.record(bench.pool.terms.routes["b"].account, [NO_BALANCE])
+    wait_until(lambda: accounts.states()["b"] is BreakerState.HALF_OPEN)
+    bench.serve("u1", "u2", "u3")
+    assert bench.calls == [("a", ["u1", "u2", "u3"]), ("b", ["u1", "u2"])]
+
+
+def test_what_did_not_go_elsewhere_after_all_leaves_its_tokens_to_others() -> None:
+    bench = Bench(only("b", NO_BALANCE), {"a": 1, "b": 0}, bursts={"b": 2})
+    bench.stale = True
+    bench.serve("u1", "u2", "u3")
+    account = bench.pool.terms.routes["b"].account
+    assert bench.pool.terms.accounts.reacquire(account, 3) == 2
 
 
 @pytest.mark.parametrize("named", ["u1", "u2"])

@@ -124,8 +124,16 @@ class Held:
 class Line:
     """Taking, calling and settling one after the other, and the resolver beside them."""
 
-    def __init__(self, world: World, guarantee: Guarantee, channel: Deduping | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        guarantee: Guarantee,
+        channel: Deduping | None = None,
+        burst: int | None = None,
+    ) -> None:
+        """`burst`: deliveries that may go through account b; None: any number."""
         self.world = world
+        self._burst = burst
         self.ledger: SqlLedger = world.open()
         self.ledger.register(worker("r1"))
         self.rows = self.ledger.recovering()
@@ -172,6 +180,9 @@ class Line:
         retry = RetryPolicy(attempts=9, base_ms=1_000, jitter=0)
         policy = LanePolicy(guarantee=guarantee, timeout_ms=1_000, retry=retry)
         made = {name: Route(Account(name, "null", ""), self.channel) for name in ("a", "b")}
+        if self._burst is not None:
+            limited = Account("b", "null", "", rate_per_s=0.01, burst=self._burst)
+            made["b"] = Route(limited, self.channel)
         accounts = [route.account for route in made.values()]
         lane = Lane("sms", "notice")
         rates = RateLimiter(accounts, None, workers=lambda _: 1)
@@ -708,6 +719,19 @@ def test_what_an_account_refuses_goes_through_another_at_once(line: Line) -> Non
         ("attempted", 2, first, "no_balance"),
         ("settled", 3, second, None),
     ]
+
+
+def test_no_more_of_a_joint_call_go_through_another_account_than_its_rate_has_room_for(
+    world: World,
+) -> None:
+    line = Line(world, Guarantee.AT_LEAST_ONCE, Joining(), burst=2)
+    items = due(line, "a", "a", "a")
+    accounts = line.lane.accounts
+    accounts._reserve.append(accounts._regular.pop())
+    line.resend(NotSent("no_balance", account=True), Accepted("p"))
+    line.callers.close()
+    assert [line.provider.counted[call] for call in line.provider.calls] == [3, 2]
+    assert Counter(line.row(item)[0] for item in items) == {"SENT": 2, "RETRY": 1}
 
 
 @pytest.mark.parametrize("named", [0, 1])

@@ -409,7 +409,7 @@ def test_a_call_chosen_before_the_pause_is_not_made_nor_repeated_nor_moved_there
     assert bench.accounts.still_allowed(bench.of["a"])
     bench.held.hold(frozenset({"a"}))
     assert not bench.accounts.still_allowed(bench.of["a"])
-    assert not bench.accounts.reacquire(bench.of["a"])
+    assert bench.accounts.reacquire(bench.of["a"], 1) == 0
     assert bench.other(HALTED[0], "b") is None
     assert bench.accounts.opens_in_s(delivery(), bench.of["a"]) == 0, "b may take it now"
     assert bench.accounts.opens_in_s(delivery("a"), bench.of["a"]) == HELD_LOOK_S
