@@ -317,7 +317,7 @@ def test_what_is_over_by_its_turn_is_not_sent_unless_asked_for(
     field.parked(2)
     jobs = [field.frozen(mode=mode, expired=expired) for expired in (False, True)]
     jobs = [field.started(job) for job in jobs]
-    field.world.advance(LIMITS.preview_s * 1_000)
+    field.world.advance(int(LIMITS.preview_s * 1_000))
     handed = {}
     for job in jobs:
         field.work(job, JobState.CANARY)

@@ -421,7 +421,8 @@ def test_an_account_that_is_gone_takes_no_doubt_away(line: Line) -> None:
     assert line.rows.move([Transition(one.key, pick.day, pick.version, pick.state, *move)]) == [
         True
     ]
-    del line.lane.routes["a"]
+    routes: Any = line.lane.routes
+    del routes["a"]
     line.resend()
     assert line.row(one)[:2] == ("UNKNOWN", "no_account")
     assert_doubted(line, one)
