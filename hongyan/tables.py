@@ -30,10 +30,10 @@ class RowListing:
         self._rows: list[list[Text]] = []
 
     def add_row(self, *cells: str | Text) -> None:
-        """Adds a row; texts may have markup."""
+        """Adds a row. A plain text is shown as it is; a Text may have styles."""
         from rich.text import Text
 
-        self._rows.append([Text.from_markup(one) if isinstance(one, str) else one for one in cells])
+        self._rows.append([Text(one) if isinstance(one, str) else one for one in cells])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self._least_width() <= options.max_width:

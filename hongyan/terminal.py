@@ -71,19 +71,20 @@ def serves() -> bool:
 
 @cache
 def out() -> Console:
-    """Returns standard output. Without a terminal it has no colours and cuts nothing."""
+    """Returns standard output. Without a terminal it has no colours and cuts nothing. A text is printed as
+    it is, since most of them are others': `markup=True` and Text are for styles of ours."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    return Console(highlight=False, width=width)
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 @cache
 def err() -> Console:
-    """Returns standard error, for progress, remarks and errors."""
+    """Returns standard error, for progress, remarks and errors. A text is printed as it is."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:

@@ -279,7 +279,8 @@ def _refused(refusal: str, *, as_json: bool) -> None:
             {"exchanges": [], "outcome": {"outcome": "rejected", "code": code}, "meaning": sentence}
         )
     else:
-        out().print(f"[bold red]refused[/] [bold]{code}[/]  ", end="")
+        out().print("refused", style="bold red", end=" ")
+        out().print(code, style="bold", end="  ")
         out().print(sentence, markup=False)
         out().print("nothing was sent; a worker would settle it REJECTED", style="dim")
     raise typer.Exit(PROBLEMS)
@@ -337,19 +338,17 @@ _TITLES = ("ACCOUNT", "PROVIDER", "CHANNEL", "BATCH", "RATE", "REACHES", "ENDPOI
 
 
 def _table(described: list[dict[str, Any]]) -> None:
-    from rich.markup import escape
-
     table = listing(_TITLES, right=("BATCH", "RATE"))
     for one in described:
         rate = one["rate_per_s"]
         table.add_row(
-            escape(one["name"]),
+            one["name"],
             one["provider"],
             one["channel"],
             f"{one['batch']:,}",
             "-" if rate is None else f"{rate:g}/s",
-            escape(one["reaches"]),
-            escape(one["endpoint"]),
-            escape(one["resolve"]),
+            one["reaches"],
+            one["endpoint"],
+            one["resolve"],
         )
     out().print(table)

@@ -459,7 +459,8 @@ def _show(report: dict[str, Any]) -> None:
     for name in ("memory", "sigterm"):
         if name in report:
             shown = "  ".join(f"{key} {value}" for key, value in report[name].items())
-            out().print(f"[bold]{name}[/]  {shown}")
+            out().print(name, style="bold", end="  ")
+            out().print(shown)
 
 
 def _figure(value: float) -> str:
@@ -468,10 +469,11 @@ def _figure(value: float) -> str:
 
 def _show_ratios(found: Sequence[Mapping[str, Any]]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     ratios = Table("ratio", "median", "wanted", "", title="Ratios")
     for ratio in found:
-        good = "[green]holds[/]" if ratio["holds"] else "[red]missed[/]"
+        good = Text("holds", "green") if ratio["holds"] else Text("missed", "red")
         wanted = f"{'≤' if ratio.get('at_most') else '≥'} {ratio['wanted']}"
         ratios.add_row(ratio["ratio"], f"{ratio['median']:.2f}", wanted, good)
     out().print(ratios)

@@ -93,4 +93,4 @@ def check(context: typer.Context, as_json: _JSON = False) -> None:
     if problems:
         err().print(f"{len(problems)} problem{'s' if problems[1:] else ''}")
         raise typer.Exit(PROBLEMS)
-    out().print("[green]ok[/] no problem was found")
+    out().print("[green]ok[/] no problem was found", markup=True)

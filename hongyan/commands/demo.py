@@ -107,7 +107,7 @@ def _play(folder: Path, file: Path, as_json: bool) -> None:
         print_json(result.summary)
     else:
         out().print(_table(result.summary))
-        out().print("\nTwo of them, as [bold]hongyan trace ID[/] shows them:\n")
+        out().print("\nTwo of them, as [bold]hongyan trace ID[/] shows them:\n", markup=True)
         for story in result.stories:
             show_story(story)
     if not result.proof.holds:
@@ -115,7 +115,8 @@ def _play(folder: Path, file: Path, as_json: bool) -> None:
         raise typer.Exit(PROBLEMS)
     if not as_json:
         out().print(
-            "Next: [bold]hongyan dev[/] keeps such a platform running, for sends of your own."
+            "Next: [bold]hongyan dev[/] keeps such a platform running, for sends of your own.",
+            markup=True,
         )
         out().print(spark_note(os.environ.get("JAVA_HOME", "")), markup=False)
 
@@ -141,7 +142,8 @@ class _Display:
 
     def say(self, text: str) -> None:
         """Prints one line that stays."""
-        err().print(f"[green]▸[/] {text}")
+        err().print("▸", style="green", end=" ")
+        err().print(text)
 
     def show(self, progress: FleetProgress, expected: int) -> None:
         """Shows the progress."""
@@ -164,6 +166,7 @@ def _line(progress: FleetProgress) -> str:
 def _screen(progress: FleetProgress, expected: int) -> Table:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     done = progress.states["SENT"]
     title = f"{progress.seconds:.1f} s   {done:,} of {expected:,}   {progress.per_second:,.0f}/s"
@@ -173,7 +176,7 @@ def _screen(progress: FleetProgress, expected: int) -> Table:
         table.add_column(name, justify="right")
     for group in (progress.workers, progress.lanes):
         for name, states in sorted(group.items()):
-            shown = f"[red]{name} {_KILLED}[/]" if name in progress.killed else name
+            shown = Text(f"{name} {_KILLED}", "red") if name in progress.killed else Text(name)
             counts = (states["SENT"], states["IN_FLIGHT"], states["UNKNOWN"])
             table.add_row(shown, *(f"{count:,}" for count in counts))
         table.add_section()
@@ -183,6 +186,7 @@ def _screen(progress: FleetProgress, expected: int) -> Table:
 def _table(result: DemoSummary) -> Table:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(
         title="The provider's own book", box=box.ROUNDED, title_justify="left", show_header=False
@@ -193,15 +197,15 @@ def _table(result: DemoSummary) -> Table:
     note = f"receivers of {result.notifications:,} notifications"
     table.add_row("sent once", f"{result.sent_once:,}", f"of {result.expected:,} {note}")
     for name, count in (("lost", result.lost), ("doubled", result.doubled)):
-        table.add_row(name, f"[{'bold red' if count else 'bold green'}]{count}[/]", "")
+        table.add_row(name, Text(str(count), "bold red" if count else "bold green"), "")
     if result.unasked:
-        table.add_row("unasked", f"[bold red]{result.unasked}[/]", "")
+        table.add_row("unasked", Text(str(result.unasked), "bold red"), "")
     for state, count in sorted(result.ledger.items()):
         if state != "SENT":
             table.add_row(state.lower().replace("_", " "), f"{count:,}", "in the ledger, by name")
     missing = result.in_doubt - result.in_doubt_arrived
     asked = f"{result.in_doubt_arrived} had arrived, {missing} had not and were sent again"
-    table.add_row("in doubt", f"[yellow]{result.in_doubt}[/]", f"after the kill: {asked}")
+    table.add_row("in doubt", Text(str(result.in_doubt), "yellow"), f"after the kill: {asked}")
     table.add_row("take-over", f"{result.takeover_s:.1f} s", "until the other worker had its lanes")
     waits = f"{result.p50_ms:,.0f} / {result.p99_ms:,.0f} ms"
     table.add_row("p50 / p99", waits, "from creation to the provider, take-over and all")

@@ -174,17 +174,15 @@ def _show_backlog(backlog: OutboxBacklog, beats: Sequence[RelayHeartbeat], now: 
 def _show_rows(rows: Sequence[OutboxRow]) -> None:
     if not rows:
         return
-    from rich.markup import escape
-
     table = listing(_TITLES)
     for one in rows:
         table.add_row(
-            escape(one.message_id),
+            one.message_id,
             one.state,
             f"{one.attempt}/{one.max_attempts}",
             one.topic,
             local_time(one.created_at),
             local_time(one.next_at) if one.next_at is not None else "-",
-            escape(one.last_error or ""),
+            one.last_error or "",
         )
     out().print(table)

@@ -66,9 +66,10 @@ def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) ->
     if as_json:
         print_json({"version": version, "problems": problems, "warnings": warnings})
     elif policy is not None:
-        _tell(warnings, "[yellow]warning[/]  ")
+        _tell(warnings, "warning")
         where = path or "no policy file, so the defaults hold"
-        out().print(f"[green]ok[/] {where}  ({version})")
+        out().print("ok", style="green", end=" ")
+        out().print(f"{where}  ({version})")
     else:
         _tell(problems)
         err().print(
@@ -79,8 +80,10 @@ def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) ->
 
 def _tell(problems: Sequence[Problem], label: str = "") -> None:
     for problem in problems:
-        out().print(f"{label}[bold]{problem.file}:{problem.line}[/]  {problem.key}: ", end="")
-        out().print(problem.text, markup=False)
+        if label:
+            out().print(label, style="yellow", end="  ")
+        out().print(f"{problem.file}:{problem.line}", style="bold", end="  ")
+        out().print(f"{problem.key}: {problem.text}")
 
 
 @app.command("show", help=SHOW)
@@ -110,12 +113,15 @@ def show(
 
 
 def _table(policy: Policy, lanes: tuple[Lane, ...]) -> None:
+    from rich.text import Text
+
     from policy.schema import DEFAULTS_BY_KIND
 
     table = listing(_TITLES, right=_NUMBERS, whole=_TITLES[:-1])
     for lane in lanes:
         mine, usual = _cells(lane, policy.of(lane)), _cells(lane, DEFAULTS_BY_KIND[lane.kind])
-        shown = (m if m == u else f"[bold yellow]{m}[/]" for m, u in zip(mine, usual, strict=True))
+        pairs = zip(mine, usual, strict=True)
+        shown = (own if own == default else Text(own, "bold yellow") for own, default in pairs)
         table.add_row(lane.name, *shown)
     out().print(table)
     out().print(

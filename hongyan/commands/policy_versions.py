@@ -178,7 +178,8 @@ def _say(plan: PolicyPlan, version: Version | None) -> None:
     for warning in plan.warnings:
         err().print(f"warning: {warning}", markup=False)
     if version is not None:
-        out().print(f"[green]applied[/] {version.name} by {version.author}", highlight=False)
+        out().print("applied", style="green", end=" ")
+        out().print(f"{version.name} by {version.author}")
     elif not plan.refusals:
         expect = f"--expect v{plan.now.number} applies it against what is shown here"
         err().print(f"dry run: nothing was applied; {expect}", style="dim")
@@ -191,7 +192,8 @@ def _say_changes(plan: PolicyPlan) -> None:
     for key, before, after, lanes in groups[:_LINES_AT_MOST]:
         names = ", ".join(lane.name for lane in lanes[:3])
         more = f" and {len(lanes) - 3} more" if len(lanes) > 3 else ""
-        out().print(f"[bold]{key}[/]: {_value(before)} → {_value(after)}  ", end="")
+        out().print(key, style="bold", end="")
+        out().print(f": {_value(before)} → {_value(after)}  ", end="")
         out().print(f"{names}{more}", style="dim", markup=False)
     if len(groups) > _LINES_AT_MOST:
         out().print(f"… and {len(groups) - _LINES_AT_MOST} more; see --json")
@@ -202,10 +204,7 @@ def _say_changes(plan: PolicyPlan) -> None:
 
 
 def _value(value: Any) -> str:
-    from rich.markup import escape
-
-    shown = "unset" if value is None else str(value)
-    return escape(shown)
+    return "unset" if value is None else str(value)
 
 
 def _table(found: Sequence[Version]) -> None:

@@ -112,11 +112,13 @@ def _until(wait_s: float) -> Callable[[], bool]:
 
 
 def _show(found: Recalled, unseen: Sequence[str]) -> None:
+    from rich.text import Text
+
     if found.deliveries:
         titles = ("ID", "RECEIVER", "LANE", "STATE", "RECALL", "WHY")
         table = listing(titles, whole=("ID", "RECALL"))
         for one in found.deliveries:
-            verdict = f"[{_STYLES[one.verdict]}]{one.verdict}[/]"
+            verdict = Text(one.verdict, _STYLES[one.verdict])
             row = (one.message_id, one.receiver, one.lane, one.state.value, verdict, one.why)
             table.add_row(*row)
         out().print(table)

@@ -150,7 +150,8 @@ def _say(plan: TemplatePlan, version: TemplateVersion | None, *, refused: bool) 
     if refused:
         complain(f"{', '.join(plan.removed)} would be removed: give --yes if that is meant")
     elif version is not None:
-        out().print(f"[green]applied[/] {version.name} by {version.author}", highlight=False)
+        out().print("applied", style="green", end=" ")
+        out().print(f"{version.name} by {version.author}")
     else:
         expect = f"--expect t{plan.now.number} applies it against what is shown here"
         err().print(f"dry run: nothing was applied; {expect}", style="dim")

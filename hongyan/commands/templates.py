@@ -75,14 +75,15 @@ def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) ->
     elif templates is not None:
         count = f"{len(templates):,} template{'' if len(templates) == 1 else 's'}"
         summary = f"{path}  {count}  ({templates.version})" if path else "no template file"
-        out().print(f"[green]ok[/] {summary}")
+        out().print("ok", style="green", end=" ")
+        out().print(summary)
         for warning in (*left_out.unsendable, *left_out.warnings):
-            out().print("[yellow]warning[/] ", end="")
+            out().print("warning", style="yellow", end=" ")
             out().print(warning, markup=False, soft_wrap=True)
     else:
         for problem in problems:
-            out().print(f"[bold]{problem.file}:{problem.line}[/]  {problem.key}: ", end="")
-            out().print(problem.text, markup=False)
+            out().print(f"{problem.file}:{problem.line}", style="bold", end="  ")
+            out().print(f"{problem.key}: {problem.text}")
         err().print(
             f"{len(problems)} problem{'s' if problems[1:] else ''}; no worker starts with it"
         )
@@ -141,8 +142,8 @@ def render(
         if as_json:
             print_json({"code": exc.code, "detail": exc.detail})
         else:
-            err().print(f"[bold red]error:[/] {exc.code}: ", end="")
-            err().print(exc.detail, markup=False)
+            err().print("error:", style="bold red", end=" ")
+            err().print(f"{exc.code}: {exc.detail}")
         raise typer.Exit(PROBLEMS) from exc
     if part is not None:
         print(template_pages.part_of(rendered, part))

@@ -121,14 +121,14 @@ def _applied(
 
 
 def _show(reports: list[TopicReport], dry_run: bool) -> None:
+    from rich.text import Text
+
     titles = ("TOPIC", "PARTITIONS", "COPIES", "STATUS")
     table = listing(titles, right=("PARTITIONS", "COPIES"))
     for report in reports:
         status = "missing" if dry_run and report.status == "created" else report.status
-        style = _STYLES[report.status]
-        table.add_row(
-            report.name, str(report.partitions), str(report.replication), f"[{style}]{status}[/]"
-        )
+        shown = Text(status, _STYLES[report.status])
+        table.add_row(report.name, str(report.partitions), str(report.replication), shown)
     out().print(table)
     for report in reports:
         for remark in report.remarks:

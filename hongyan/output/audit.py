@@ -18,6 +18,8 @@ _RIGHT: Final = frozenset(_TITLES) - {"hour", "lane"}
 
 def audit_table(audits: Sequence[Audit]) -> RowListing:
     """Returns the counts, a row per lane and hour; `open` is what nothing explains."""
+    from rich.text import Text
+
     table = listing(_TITLES, right=_RIGHT, whole={"hour", "lane"})
     for one in audits:
         known = one.counts
@@ -26,7 +28,7 @@ def audit_table(audits: Sequence[Audit]) -> RowListing:
             f"{local_time(one.hour)[_HOUR]}h",
             one.lane,
             *(_count(known.get(name)) for name in names),
-            f"[bold red]{one.unexplained:,}[/]" if one.unexplained else "0",
+            Text(f"{one.unexplained:,}", "bold red") if one.unexplained else "0",
         )
     return table
 

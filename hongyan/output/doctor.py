@@ -25,7 +25,7 @@ def show(diagnosis: Diagnosis) -> None:
         out().print(_note(one) if one.severity == "info" else _block(one))
     for gaps in _by_reason(diagnosis.unknown):
         out().print(_gap(gaps))
-    out().print(_sum(diagnosis))
+    out().print(_sum(diagnosis), markup=True)
 
 
 def as_builtins(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
 from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
@@ -57,10 +56,10 @@ def show_outcome(trial: Trial, channel: Channel, masks: Masks) -> None:
     out().print(
         Text.assemble((name, f"bold {colour}"), "  ", (masks.text(code), "bold"), "  ", detail)
     )
-    out().print(escape(meaning(outcome, channel)), style="dim")
+    out().print(meaning(outcome, channel), style="dim")
     if trial.asked:
         out().print(Text.assemble(("resolve", "bold"), "  ", _found(trial, masks)))
-        out().print(escape(advice(trial, channel)), style="dim")
+        out().print(advice(trial, channel), style="dim")
 
 
 def advice(trial: Trial, channel: Channel) -> str:

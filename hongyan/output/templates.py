@@ -32,36 +32,38 @@ def described(template: DeclaredTemplate) -> dict[str, Any]:
 
 def table(templates: list[DeclaredTemplate]) -> None:
     """Prints one template a line."""
-    from rich.markup import escape
+    from rich.text import Text
 
     titles = ("TEMPLATE", "CHANNEL", "MAKES", "VARIABLES", "VERSION")
     shown = listing(titles, whole=("TEMPLATE", "CHANNEL", "VERSION"))
     for one in templates:
         variables = (
-            name if v.required else f"[dim]{name}?[/]" for name, v in one.variables.items()
+            Text(name) if v.required else Text(f"{name}?", "dim")
+            for name, v in one.variables.items()
         )
         made = (f"{name} {_short(form)}".lstrip() for name, form in _forms(one) if not form.empty)
         shown.add_row(
-            escape(one.name),
+            one.name,
             one.channel,
-            escape("; ".join(made)),
-            ", ".join(variables),
-            f"[dim]{one.version}[/]",
+            "; ".join(made),
+            Text(", ").join(variables),
+            Text(one.version, "dim"),
         )
     out().print(shown)
 
 
 def page(template: DeclaredTemplate) -> None:
     """Prints one template: its providers, if any, and its variables, one a line."""
-    from rich.markup import escape
+    from rich.text import Text
 
-    out().print(f"[bold]{escape(template.name)}[/]  {template.channel}  [dim]{template.version}[/]")
+    parts = ((template.name, "bold"), f"  {template.channel}  ", (template.version, "dim"))
+    out().print(Text.assemble(*parts))
     if template.description:
         out().print(template.description, markup=False)
     if template.providers:
         forms = listing(("PROVIDER", "MAKES"))
         for name, form in _forms(template):
-            forms.add_row(name or _OTHERS, escape(_long(form)))
+            forms.add_row(name or _OTHERS, _long(form))
         out().print(forms)
         out().print()
     else:
@@ -98,7 +100,7 @@ def filled_in(template: DeclaredTemplate, rendered: Rendered) -> None:
     else:
         for name, one in {**rendered.providers, _OTHERS: rendered}.items():
             if not one.empty:
-                out().print(f"[bold cyan]{name}[/]")
+                out().print(name, style="bold cyan")
                 _print_parts(one)
     out().print(f"{template.channel}, version {template.version}", style="dim")
 
@@ -144,12 +146,10 @@ def _variable(variable: Variable) -> dict[str, Any]:
 
 
 def _rows(shown: Any, variables: dict[str, Variable], indent: str) -> None:
-    from rich.markup import escape
-
     for name, one in variables.items():
         described = _variable(one)
         kind = f"list of {described['items']}" if "items" in described else one.type
-        shown.add_row(f"{indent}{name}", kind, escape(_when(described)))
+        shown.add_row(f"{indent}{name}", kind, _when(described))
         _rows(shown, one.fields, f"{indent}  ")
 
 
@@ -165,7 +165,7 @@ def _parts(rendered: Rendered) -> dict[str, Any]:
 
 def _print_parts(rendered: Rendered) -> None:
     if rendered.template is not None:
-        out().print("[bold]template[/]  ", end="")
+        out().print("template", style="bold", end="  ")
         out().print(rendered.template.id, markup=False)
     for key in _parts(rendered):
         text = part_of(rendered, key)

@@ -41,7 +41,7 @@ def show_sent(outcome: EnqueueOutcome, *, check: bool) -> None:
 def show_problems(outcome: EnqueueOutcome) -> None:
     """Prints warnings and errors to standard error."""
     for warning in outcome.warnings:
-        err().print("[yellow]warning:[/] ", end="")
+        err().print("warning:", style="yellow", end=" ")
         err().print(warning, markup=False)
     for bad in outcome.bad[:_SHOWN]:
         err().print(f"line {bad.line}: {bad.path}: {bad.detail}", markup=False)

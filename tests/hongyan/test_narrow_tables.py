@@ -136,7 +136,7 @@ def rendered(width: int) -> str:
     console = Console(width=width, record=True, highlight=False)
     table = listing(("NAME", "COUNT", "TEXT", "EMPTY"), right=("COUNT",), whole=("NAME",))
     table.add_row("n" * 30, "17", "some words that may go on to the next line of a cell", "")
-    table.add_row("[b]short[/]", "1,000", Text("[not markup]"), "x")
+    table.add_row("[b]short[/]", "1,000", Text.from_markup("[b]styled[/]"), "x")
     with console.capture() as captured:
         console.print(table)
     return captured.get()
@@ -146,7 +146,7 @@ def test_a_table_that_fits_is_a_table() -> None:
     lines = [line.rstrip() for line in rendered(120).splitlines()]
     assert lines[0].split() == ["NAME", "COUNT", "TEXT", "EMPTY"]
     assert lines[1].split()[:2] == ["n" * 30, "17"]
-    assert lines[2].split() == ["short", "1,000", "[not", "markup]", "x"]
+    assert lines[2].split() == ["[b]short[/]", "1,000", "styled", "x"]
 
 
 def test_a_table_that_does_not_fit_is_a_block_of_lines_per_row() -> None:
@@ -157,4 +157,4 @@ def test_a_table_that_does_not_fit_is_a_block_of_lines_per_row() -> None:
         "  text some words that may go on to the",
         "  next line of a cell",
     ]
-    assert lines[4:] == ["short", "  count 1,000  text [not markup]", "  empty x"]
+    assert lines[4:] == ["[b]short[/]", "  count 1,000  text styled  empty x"]
