@@ -60,7 +60,7 @@ class RunOpening(NamedTuple):
             positions = run.positions or tail.ends()
             keep_going()
             run = around.runs.write(run, RunProgress(run.reached, positions, (), 0))
-            builder = RowBuilder(campaign, run.id, self.checks(), around.now_ms)
+            builder = RowBuilder(campaign, run.id, self.checks(), around.clock.now_ms)
             met = self._met(campaign, run, builder, keep_going, stack)
             file = stack.enter_context(opened_crowd(campaign.crowd))
             reader = CrowdReader(file, campaign.crowd, run.reached)

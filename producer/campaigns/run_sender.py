@@ -43,6 +43,7 @@ from producer.campaigns.run_lease import RunLease
 from producer.campaigns.run_store import CampaignRuns, RunProgress
 from producer.campaigns.sending_pace import SendingPace, is_open
 from producer.campaigns.store import CampaignStore
+from sending.runtime.clock import Clock
 from tracing.sinks.span_ids import traceparent_of
 
 log = structlog.get_logger(__name__)
@@ -80,10 +81,16 @@ class RunSurroundings(NamedTuple):
     settled: Callable[[RowEnd, int], None]
     """Counts rows."""
     stopping: Callable[[], bool]
-    now_ms: Callable[[], int]
+    clock: Clock
+    """The database's time, calibrated before the opening and at each look."""
     monotonic: Callable[[], float]
     sample_ratio: float = 1.0
     """Share of the rows whose traces are sampled."""
+
+    def calibrate(self) -> None:
+        """Sets the clock by the database. Raises LedgerError."""
+        asked_at = self.clock.monotonic()
+        self.clock.calibrate(self.store.now_ms(), asked_at)
 
 
 class RunInput(NamedTuple):
@@ -257,8 +264,9 @@ class RunSender:
             return True
         self._look_at = now + LOOK_S
         schedule, limits = self._in.campaign.schedule, self._in.campaign.limits
-        self._open_hours = is_open(limits, schedule.zone, self._around.now_ms())
+        self._open_hours = is_open(limits, schedule.zone, self._around.clock.now_ms())
         try:
+            self._around.calibrate()
             found = self._around.store.get(self._in.campaign.id)
         except LedgerError:
             return True  # the lease ends it in time

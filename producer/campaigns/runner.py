@@ -38,6 +38,7 @@ from producer.campaigns.run_store import CampaignRuns
 from producer.campaigns.schedule import next_due
 from producer.campaigns.store import CampaignStore
 from producer.campaigns.telemetry import CampaignTelemetry
+from sending.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 LOOK_S: Final = 1.0
@@ -194,10 +195,11 @@ class CampaignRunner:
             accepted=parts.accepted,
             settled=parts.telemetry.settled,
             stopping=self._stop.is_set,
-            now_ms=parts.store.now_ms,
+            clock=Clock(self._monotonic),
             monotonic=self._monotonic,
             sample_ratio=parts.sample_ratio,
         )
+        around.calibrate()
         with parts.opening.opened(campaign, around) as sender:
             end = sender.run()
         if end is RunEnd.DONE:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,7 @@ from producer.campaigns.contract import (
     RunState,
 )
 from producer.campaigns.row_ids import row_id
+from producer.campaigns.run_opening import RunOpening
 from tests.harness.waiting import await_
 from tests.producer.campaigns.crowds import CampaignDesk, crowd
 from tracing.sinks.span_ids import traceparent_of
@@ -277,6 +280,59 @@ def test_a_runner_says_why_the_database_gave_no_answer(
         await_(lambda: runner.database_away == cause, what="it says so")
         monkeypatch.setattr(desk.store, "open", kept)
         await_(lambda: runner.database_away is None, what="the database is back")
+
+
+def test_rows_do_not_ask_the_database_for_its_time(
+    desk: CampaignDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither new rows nor those before the checkpoint, which a resume builds again."""
+    one = desk.started(crowd(tmp_path, 600), rate_per_s=400.0, once_per_receiver=True)
+    with desk.running():
+        await_(lambda: desk.runs.of(one.id) and desk.run_of(one.id).sent > 0)
+        desk.actions.pause(one.id, who="wang", reason="wrong hour")
+        await_(lambda: not desk.run_of(one.id).positions)
+    asked_by, now_ms = Counter[str](), desk.store.now_ms
+
+    def counted() -> int:
+        asked_by[threading.current_thread().name] += 1
+        return now_ms()
+
+    monkeypatch.setattr(desk.store, "now_ms", counted)
+    before = now_ms()
+    desk.actions.resume(one.id, who="wang", reason="right hour")
+    with desk.running():
+        desk.until(one.id, DONE)
+    sent = desk.sent()
+    assert len(sent) == 600
+    assert before - 60_000 < min(n.created_at for n in sent)
+    assert before <= max(n.created_at for n in sent) <= now_ms() + 1_000
+    assert asked_by[f"campaign-{one.id}"] < 300, "once at the opening and once a look"
+
+
+def test_a_run_goes_on_while_the_database_does_not_tell_its_time(
+    desk: CampaignDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = desk.started(crowd(tmp_path, 600), rate_per_s=400.0)
+    now_ms, opened, away = desk.store.now_ms, list[int](), threading.Event()
+    opening = RunOpening.opened
+
+    def count_openings(*given: Any) -> Any:
+        opened.append(1)
+        return opening(*given)
+
+    def away_in_the_run() -> int:
+        if opened and desk.run_of(one.id).sent and desk.run_of(one.id).sent < 600:
+            away.set()
+            raise LedgerUnavailable("away for a second")
+        return now_ms()
+
+    monkeypatch.setattr(RunOpening, "opened", count_openings)
+    monkeypatch.setattr(desk.store, "now_ms", away_in_the_run)
+    with desk.running():
+        desk.until(one.id, DONE)
+    assert away.is_set()
+    assert len(opened) == 1
+    assert len({n.id for n in desk.sent()}) == len(desk.sent()) == 600
 
 
 def test_two_processes_send_a_campaign_once(desk: CampaignDesk, tmp_path: Path) -> None:
