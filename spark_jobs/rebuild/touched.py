@@ -4,12 +4,14 @@ A row is found by a 64-bit hash of its key, so that a million keys are some 16 M
 with one hash only read a row that did not need it. The newest `open_days` days are asked for every key. An
 older day is asked for the keys that may be in it: those of parts that do not prove that their delivery
 began in an open day. Such a proof is the notification's `created_at`, with a day's margin for a producer's
-clock. A duplicate or a conflict is no such proof: the id was used before.
+clock. A duplicate or a conflict is no such proof: the id was used before. An event that is made of a ledger
+row proves nothing: it has the time of the row's claim, and the record may have waited for days. Most keys
+with such events alone have their row in a newest day. No older day is asked for these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
@@ -17,32 +19,45 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from message.states import State
 from tracing.events import Stage
 
 BROADCAST: Final = 4_000_000
 """Keys that are sent to every executor at most; more are joined by a shuffle."""
 _MARGIN: Final = timedelta(days=1)
+_USED_BEFORE: Final = (Stage.DUPLICATE, Stage.CONFLICT)
+_OF_A_ROW: Final = (
+    Stage.RECEIPT,
+    Stage.RECEIPT_CONTRADICTED,
+    Stage.RECALL_ASKED,
+    Stage.RECALLED,
+    Stage.DROPPED,
+    Stage.EXPIRED,
+    Stage.RESOLVED,
+    Stage.OWNER_DEAD,
+)
+"""Stages that receipts and recovery write from ledger rows. A settled event is such a one if it parks."""
 
 
 class Keys(NamedTuple):
     """Hashes of the new parts' keys."""
 
     frame: DataFrame
-    """`hash`, `created_at`: null where the part proves nothing."""
+    """`hash`, `created_at`: 0 where a part lacks the time, null where all parts are of a ledger row."""
     number: int
 
 
 @contextmanager
 def keys_of(came: DataFrame) -> Iterator[Keys]:
     """Keeps the keys of these parts while the caller works with them."""
-    again = F.coalesce(
-        F.col("event.stage").isin([Stage.DUPLICATE.value, Stage.CONFLICT.value]), F.lit(False)
-    )
-    created = F.coalesce("event.created_at", "record.created_at")
+    created = F.coalesce("event.created_at", "record.created_at", F.lit(0))
+    proved = (
+        F.when(_is_in(_USED_BEFORE), F.lit(0)).when(~_is_of_a_row(), F.greatest(created, F.lit(0)))
+    ).cast("bigint")
     frame = (
-        came.select(_hash(), F.when(~again & (created > 0), created).alias("created_at"))
+        came.select(_hash(), proved.alias("created_at"))
         .groupBy("hash")
-        .agg(F.min(F.coalesce("created_at", F.lit(0))).alias("created_at"))
+        .agg(F.min("created_at").alias("created_at"))
         .persist()
     )
     try:
@@ -59,8 +74,10 @@ def days(rows: DataFrame, keys: Keys, have: Collection[date], open_days: int) ->
     if older:
         start = datetime.combine(newest[0], datetime.min.time(), UTC) + _MARGIN
         late = keys.frame.where(F.col("created_at") < int(start.timestamp() * 1000))
+        late = late.unionByName(_unplaced(rows, keys, newest)).persist()
         count = late.count()
         found += _hit(rows, Keys(late, count), older) if count else []
+        late.unpersist()
     return found
 
 
@@ -72,6 +89,27 @@ def of(rows: DataFrame, keys: Keys) -> DataFrame:
 def others(rows: DataFrame, keys: Keys) -> DataFrame:
     """Returns the rows that are not touched."""
     return rows.join(_wanted(keys), on=_hash() == F.col("wanted"), how="left_anti")
+
+
+def _unplaced(rows: DataFrame, keys: Keys, newest: list[date]) -> DataFrame:
+    """Returns the keys without a time that have no row in these days."""
+    silent = keys.frame.where(F.col("created_at").isNull())
+    count = silent.count()
+    if not count:
+        return silent
+    near = rows.where(F.col("day").isin(newest)).select("delivery_key")
+    placed = of(near, Keys(silent, count)).select(_hash())
+    return silent.join(placed, on="hash", how="left_anti")
+
+
+def _is_of_a_row() -> Column:
+    parks = _is_in([Stage.SETTLED]) & F.col("event.state").eqNullSafe(State.PARKED.value)
+    return _is_in(_OF_A_ROW) | parks
+
+
+def _is_in(stages: Sequence[Stage]) -> Column:
+    found = F.col("event.stage").isin([stage.value for stage in stages])
+    return F.coalesce(found, F.lit(False))
 
 
 def _hit(rows: DataFrame, keys: Keys, among: list[date]) -> list[date]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from pyspark.sql import Row, SparkSession
 
 from spark_jobs.config import JobConfig
-from spark_jobs.rebuild import increment
+from spark_jobs.rebuild import increment, parts, touched
 from spark_jobs.rebuild.job import RebuildFigures, Surroundings, run
 from spark_jobs.rebuild.unkeyed import SealedRecord
 from spark_jobs.warehouse import Warehouse
@@ -109,6 +110,66 @@ def test_an_increment_reads_and_writes_only_the_days_that_it_touches(runs: Runs)
     figures = runs.rebuild()
     assert (figures.days, figures.rows) == ([], 0)
     assert len(runs.table()) == 7
+
+
+def newest_and_oldest(spark: SparkSession, *came: dict[str, Any] | None) -> list[int]:
+    """Days, from 0, that parts of the key k touch. It has rows on the first and on the last of five days.
+    A part is an event, or None for a record of the last day."""
+    days = [DAY + timedelta(days=n) for n in range(5)]
+    rows = spark.createDataFrame(
+        [(days[0], "k"), *[(day, f"other-{day}") for day in days[1:]], (days[4], "k")],
+        "day DATE, delivery_key STRING",
+    )
+    events = [row for row in came if row is not None]
+    records = [record(1, NOON + 4 * DAY_MS, ["k"])] if None in came else []
+    new = [
+        parts.event_parts(frame(spark, "events", events)),
+        parts.record_parts(frame(spark, "records", records)),
+    ]
+    with touched.keys_of(parts.union(new)) as keys:
+        return sorted((day - DAY).days for day in touched.days(rows, keys, days, 3))
+
+
+@pytest.mark.parametrize("stage", ["receipt", "recalled", "resolved", "dropped", "expired"])
+def test_an_event_of_a_ledger_row_does_not_date_its_delivery(
+    spark: SparkSession, stage: str
+) -> None:
+    today = NOON + 4 * DAY_MS
+    of_row = event(stage, today, "old", created_at=today)
+    days = [DAY + timedelta(days=n) for n in range(5)]
+    rows = spark.createDataFrame(
+        [(days[0], "old"), *[(day, f"other-{day}") for day in days[1:]]],
+        "day DATE, delivery_key STRING",
+    )
+    with touched.keys_of(parts.event_parts(frame(spark, "events", [of_row]))) as keys:
+        assert touched.days(rows, keys, days, 3) == [days[0]]
+
+
+def test_older_days_are_asked_only_for_keys_that_the_newest_ones_do_not_have(
+    spark: SparkSession,
+) -> None:
+    today = NOON + 4 * DAY_MS
+    receipt = event("receipt", today, "k", created_at=today)
+    assert newest_and_oldest(spark, receipt) == [4]
+    assert newest_and_oldest(spark, receipt, None) == [4]
+    assert newest_and_oldest(spark, event("settled", today, "k", created_at=NOON)) == [0, 4]
+    assert newest_and_oldest(spark, receipt, event("duplicate", today, "k")) == [0, 4]
+
+
+@pytest.mark.soak(small="::test_an_event_of_a_ledger_row_does_not_date_its_delivery")
+def test_a_receipt_of_a_delivery_that_waited_for_days_makes_no_second_row(runs: Runs) -> None:
+    days = [NOON + n * DAY_MS for n in range(5)]
+    runs.ingest(
+        records=[record(n, at, [f"k{n}"], message_id=f"m{n}") for n, at in enumerate(days)],
+        events=[event("settled", days[4], "k0", state="SENT", created_at=days[0])],
+    )
+    runs.rebuild()
+    # The ledger's row is of the day on which it was claimed.
+    runs.ingest(events=[event("receipt", days[4] + 9, "k0", state="DELIVERED", created_at=days[4])])
+    figures = runs.rebuild()
+    assert [(day - DAY).days for day in figures.days] == [0, 4]
+    (row,) = [row for row in runs.table() if row["delivery_key"] == "k0"]
+    assert (row["day"], row["state"], row["appended_at"]) == (DAY, "DELIVERED", NOON)
 
 
 def test_rewritten_records_are_not_read_again_and_a_new_table_is_read_whole(
