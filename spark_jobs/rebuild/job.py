@@ -100,6 +100,10 @@ def _whole(
     have = warehouse.days(_TABLE, "events", "records", "dead_letters")
     named = unkeyed.keyed(all_["records"], all_["events"], around.keys_of)
     frames = _parts(all_, named)
+    # Old days may be deleted table by table: rows then are the only place of what was in the sources.
+    left = have[_TABLE] - (have["events"] & have["records"])
+    if left:
+        frames.append(parts.row_parts(warehouse.read(_TABLE, left)))
     if have["dead_letters"]:
         frames.append(parts.letter_parts(letters.keyed(all_["dead_letters"], all_["records"])))
     days = set().union(*have.values())

@@ -172,6 +172,31 @@ def test_a_receipt_of_a_delivery_that_waited_for_days_makes_no_second_row(runs: 
     assert (row["day"], row["state"], row["appended_at"]) == (DAY, "DELIVERED", NOON)
 
 
+def test_a_whole_rebuild_keeps_rows_of_days_that_left_the_sources(runs: Runs) -> None:
+    later = NOON + DAY_MS
+    runs.ingest(
+        records=[
+            record(n, at, [f"k{n}"], message_id=f"m{n}") for n, at in enumerate((NOON, later))
+        ],
+        events=[event("settled", NOON, "k0", state="SENT", created_at=NOON)],
+    )
+    runs.rebuild()
+    before = runs.table()
+    for table in ("events", "records"):
+        path = runs.warehouse.path(table)
+        runs.spark.sql(f"DELETE FROM delta.`{path}` WHERE day = DATE'{DAY.isoformat()}'")
+    runs.ingest(events=[event("receipt", later, "k0", state="DELIVERED", created_at=NOON)])
+    figures = runs.rebuild(whole=True)
+    rows = {row["delivery_key"]: row for row in runs.table()}
+    assert (rows["k0"]["state"], rows["k0"]["appended_at"], rows["k0"]["day"]) == (
+        "DELIVERED",
+        NOON,
+        DAY,
+    )
+    assert [row for row in before if row["delivery_key"] == "k1"] == [rows["k1"]]
+    assert sum(hour.counts["deliveries"] for hour in figures.hours) == 2
+
+
 def test_rewritten_records_are_not_read_again_and_a_new_table_is_read_whole(
     runs: Runs, spark: SparkSession
 ) -> None:
