@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, text
 
 from hongyan.spark.policy_terms import lane_policies
+from hongyan.spark.rebuild import keys_by
 from hongyan.spark.wiring import JobContext, JobResult, jdbc_login
 from idempotency.archive.contract import folder_of
 from idempotency.lost.candidates import Candidates, promote
@@ -63,6 +64,7 @@ def run_job(context: JobContext) -> JobResult:
         else str(folder_of(database.url.database, archive, settings.base)),
         # Once an hour: each time is a commit that rewrites files.
         on_owned=partial(drop_bodies, context.warehouse) if bodies_due else None,
+        keys_of=keys_by(settings.database.payload_key),
     )
 
     def also(connection: Connection) -> None:

@@ -224,14 +224,19 @@ def exploded(records: DataFrame) -> DataFrame:
     return records.select(*names, f.explode("deliveries.delivery_key").alias("delivery_key"))
 
 
-def unnamed_candidates(deliveries: DataFrame, records: DataFrame, rows: DataFrame) -> DataFrame:
-    """Returns one candidate for each record of which some deliveries have no key, and that has fewer rows
-    in the ledger than deliveries. `rows` has (message_id, delivery_key)."""
+def unnamed(deliveries: DataFrame, records: DataFrame, rows: DataFrame) -> DataFrame:
+    """Returns the records of which some deliveries have no key, and that have fewer rows in the ledger than
+    deliveries. `rows` has (message_id, delivery_key). Adds `cause`, `expires_at`, `rows` and `wanted`."""
     counted = rows.groupBy("message_id").agg(f.count("*").alias("rows"))
     wanted = deliveries.select(*PLACE, "offset", "cause", "expires_at").distinct()
     found = records.join(wanted, [*PLACE, "offset"], "inner").join(counted, "message_id", "left")
     found = found.withColumn("wanted", f.size("deliveries")).fillna(0, ["rows"])
-    found = found.where(f.col("rows") < f.col("wanted")).withColumns(
+    return found.where(f.col("rows") < f.col("wanted"))
+
+
+def unnamed_candidates(found: DataFrame) -> DataFrame:
+    """Returns one candidate for each record of `unnamed`."""
+    found = found.withColumns(
         {
             "origin": origin(),
             "subject": f.concat_ws("-", origin(), "offset"),

@@ -24,9 +24,11 @@ from spark_jobs.lost.day_filters import DayFilters
 from spark_jobs.lost.evidence import LossEvidence
 from spark_jobs.lost.frames import kept
 from spark_jobs.lost.ledger import LedgerReader, ledger_errors
+from spark_jobs.lost.receivers import without_rows
 from spark_jobs.lost.scope import LossFigures, RunScope
 from spark_jobs.lost.terms import LaneTerms, in_force
 from spark_jobs.positions import Positions
+from spark_jobs.rebuild.unkeyed import KeysOf
 from spark_jobs.warehouse import Warehouse
 
 GRACE_MS: Final = 120_000
@@ -53,15 +55,17 @@ def run(
     archive: str = "",
     patience_s: float | None = None,
     on_owned: Callable[[DataFrame], object] | None = None,
+    keys_of: KeysOf | None = None,
 ) -> LossFigures:
     """Writes the run's candidates to `book`. Raises LedgerAway, WarehouseTrouble.
 
     `on_owned` is given the records (columns OWNED) whose deliveries the ledger has: their bodies may go.
+    `keys_of` names the receivers of a record by its body.
     """
     filters = DayFilters(Path(warehouse.root) / FILTERS) if "://" not in warehouse.root else None
     ledger = LedgerReader(spark, config.ledger, config.connections, archive, filters)
     evidence = LossEvidence(warehouse, ledger, positions, terms, scope, config.topic_prefix)
-    job = _Judgement(warehouse, ledger, positions, terms, scope, evidence)
+    job = _Judgement(warehouse, ledger, positions, terms, scope, evidence, keys_of)
     try:
         lag_ms = ledger.wait_for(run_id, PATIENCE_S if patience_s is None else patience_s)
         job.step("lag")
@@ -93,9 +97,11 @@ class _Judgement:
         terms: Sequence[LaneTerms],
         scope: RunScope,
         evidence: LossEvidence,
+        keys_of: KeysOf | None,
     ) -> None:
         self._warehouse, self._ledger, self._positions = warehouse, ledger, positions
         self._terms, self._scope, self._evidence = terms, scope, evidence
+        self._keys_of = keys_of
         self._spark = warehouse.spark
         self._ms: dict[str, int] = {}
         self._at = time.monotonic()
@@ -214,10 +220,14 @@ class _Judgement:
 
     def _unnamed(self) -> DataFrame:
         """Returns a candidate for each record that has fewer rows than deliveries, and whose missing
-        receivers Spark cannot normalise."""
+        receivers Spark cannot normalise. A receiver that the body names and the ledger has is not missing:
+        it may be listed in two forms."""
         records = self._evidence.left.where(f.col("delivery_key").isNull())
         rows = self._ledger.messages(records.select("message_id"))
-        return causes.unnamed_candidates(records, self._evidence.records, rows)
+        found = causes.unnamed(records, self._evidence.records, rows)
+        if self._keys_of is not None:
+            found = without_rows(found, rows, self._keys_of)
+        return causes.unnamed_candidates(found)
 
     def _since(self) -> date | None:
         """Returns the earliest day on which an asked key can have been claimed; None: unknown."""

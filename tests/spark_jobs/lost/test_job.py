@@ -15,6 +15,8 @@ from backends.settings import DatabaseSettings, Settings
 from hongyan.spark import lost
 from idempotency.lost.runs import Runs
 from idempotency.sql_ledger import clock_of
+from message.envelope import Notification, encode
+from message.keys import delivery_key
 from spark_jobs.positions import PartitionPosition, Positions
 from tests.spark_jobs.conftest import config_for, copy_of
 from tests.spark_jobs.lost.rows import HOUR_MS, LedgerRows
@@ -327,6 +329,42 @@ def test_a_trace_that_shows_all_settled_leaves_the_ledger_alone(bench: Bench) ->
     # One row: the count of the lane's hour. And one that shows that the run is there.
     assert figures["ledger_rows"] == (3 if bench.rows.is_postgres else 2)
     assert bench.found() == {}
+
+
+@pytest.mark.parametrize("rows", ["sqlite"], indirect=True)
+@pytest.mark.soak(
+    small="tests/spark_jobs/lost/test_receivers.py::test_a_receiver_in_two_forms_has_one_row"
+)
+def test_a_receiver_in_two_forms_is_not_lost(bench: Bench) -> None:
+    mobile, other = "+8613800000001", "+8613800000002"
+
+    def listed(offset: int, *receivers: str) -> dict[str, Any]:
+        notification = Notification(
+            channel="sms",
+            kind="notice",
+            receivers=list(receivers),
+            content={"text": "hello"},
+            id=f"m{offset}",
+            created_at=NOW,
+        )
+        forms = [(None, "***", None), (key_of(offset, mobile), "+86***", None)]
+        return record(offset, deliveries=forms, body=bytearray(encode(notification)))
+
+    def key_of(offset: int, receiver: str) -> str:
+        return delivery_key(f"m{offset}", "sms", receiver)
+
+    write(
+        bench.warehouse,
+        "records",
+        listed(5, f"tel:{mobile}", mobile),
+        listed(6, f"tel:{other}", mobile),
+    )
+    for offset in (5, 6):
+        bench.rows.delivery(
+            key_of(offset, mobile), NOW - HOUR_MS, message_id=f"m{offset}", kafka_offset=offset
+        )
+    bench.run()
+    assert bench.found() == {f"{TOPIC}/0/6-6": ("passed", "ASKED")}
 
 
 @ON_POSTGRES
