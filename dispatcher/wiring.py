@@ -351,6 +351,7 @@ def _pool(core: _Core, lane: Lane, lease: WorkerLease) -> LanePool:
         clock=core.clock,
         finished=core.finished,
         reroute=_reroute(core),
+        delays=core.send_limits.receivers.delays,
     )
 
 

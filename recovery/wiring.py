@@ -55,6 +55,7 @@ from recovery.service import Recovery, RecoveryParts
 from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
 from recovery.unknown.resolver import Render, Resolving
 from sending.accounts.limits import AccountsByLane, SendLimits, open_quotas
+from sending.accounts.receiver_limits import Delays
 from sending.accounts.snapshots import account_snapshots
 from sending.alerts.factory import open_desk, open_watchman
 from sending.lane_routes import routes_of
@@ -139,7 +140,7 @@ def open_recovery(
     send_limits = _send_limits(core, plain, identity, stack)
     marks = GateMarks(core.policy, open_marks(settings, identity, stack), clock=core.clock)
     routes = _retry_lanes(core, plain, send_limits)
-    callers, releasing = _pools(core, routes, threads, lease)
+    callers, releasing = _pools(core, routes, threads, lease, send_limits)
     prompts = Prompts()
     context = _retries(core, routes, callers, releasing)
     settler = RetrySettler(context, core.finished, give_back=marks.give_back, on_woken=prompts.give)
@@ -184,11 +185,19 @@ def open_recovery(
 
 
 def _pools(
-    core: _Core, routes: Mapping[str, RetryLane], threads: Mapping[str, int], lease: WorkerLease
+    core: _Core,
+    routes: Mapping[str, RetryLane],
+    threads: Mapping[str, int],
+    lease: WorkerLease,
+    send_limits: SendLimits,
 ) -> tuple[dict[str, RetryPool], dict[str, RetryPool]]:
-    """Returns each lane's pool for calls and the one for held deliveries; `/metrics` shows both."""
-    callers = {lane: _callers(core, routes[lane], lease, n) for lane, n in threads.items()}
-    releasing = {lane: _releasing(core, of_lane, lease) for lane, of_lane in routes.items()}
+    """Returns each lane's pool for calls and the one for held deliveries; `/metrics` shows both. Held
+    deliveries are first sends and no retries: their pool has all of the lane's threads."""
+    make = partial(_pool, core, lease, send_limits.receivers.delays)
+    callers = {lane: make(routes[lane], n) for lane, n in threads.items()}
+    releasing = {
+        lane: make(of_lane, of_lane.policy.threads, lazy=True) for lane, of_lane in routes.items()
+    }
     show_readings(core.metrics.registry, lambda: _of_pools(callers, releasing))
     return callers, releasing
 
@@ -343,13 +352,14 @@ def _lease(core: _Core, threads: Mapping[str, int], sending: Sending) -> WorkerL
     return lease
 
 
-def _releasing(core: _Core, routes: RetryLane, lease: WorkerLease) -> RetryPool:
-    """Returns the pool for first sends; they are no retries, so it has all of the lane's threads."""
-    return _callers(core, routes, lease, routes.policy.threads, lazy=True)
-
-
-def _callers(
-    core: _Core, routes: RetryLane, lease: WorkerLease, threads: int, *, lazy: bool = False
+def _pool(
+    core: _Core,
+    lease: WorkerLease,
+    delays: Delays,
+    routes: RetryLane,
+    threads: int,
+    *,
+    lazy: bool = False,
 ) -> RetryPool:
     return RetryPool(
         routes,
@@ -359,6 +369,7 @@ def _callers(
         clock=core.clock,
         finished=core.finished,
         reroute=core.ledger.reroute,
+        delays=delays,
         lazy=lazy,
     )
 

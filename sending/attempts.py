@@ -16,6 +16,7 @@ from channels.engine import adapter_failed
 from idempotency.recovery.contract import call_key_of
 from message.delivery import Delivery
 from message.outcomes import Accepted, end_without_answer, is_paced
+from sending.accounts.receiver_limits import Delays
 from sending.accounts.selector import AccountSelector
 from sending.endings import outcome_of
 from tracing.events import Stage, TraceEvent
@@ -114,13 +115,18 @@ def fitting(
 
 
 def permitted(
-    some: Sequence[C], accounts: AccountSelector, account: Account, held: int
-) -> Sequence[C]:
-    """Returns as many as may go through the account now, in their order, each with a permit. `held`: the
-    caller's permits; more are taken, and those too many given back."""
+    some: Sequence[C], accounts: AccountSelector, account: Account, held: int, delays: Delays
+) -> list[C]:
+    """Returns as many as may go through the account now, in their order, each with a permit, and counted
+    among its receivers' deliveries. `held`: the caller's permits; more are taken, and those too many given
+    back."""
     if len(some) < held:
         accounts.release(account, held - len(some))
-    return some[: held + accounts.reacquire(account, len(some) - held)]
+    going = some[: held + accounts.reacquire(account, len(some) - held)]
+    waits = delays([(account.name, one.delivery.receiver) for one in going])
+    free = [one for one, delay_ms in zip(going, waits, strict=True) if not delay_ms]
+    accounts.release(account, len(going) - len(free))
+    return free
 
 
 def on_record(

@@ -25,6 +25,7 @@ from tenacity import (
 from dispatcher.pipeline.work import Work
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome, NotSent, is_paced
+from sending.accounts.receiver_limits import Delays
 from sending.accounts.selector import AccountSelector, may_fail_over
 from sending.attempts import fitting, on_record, permitted
 from sending.batching import put_on_record
@@ -57,16 +58,18 @@ class ImmediateRetry:
         *,
         refusal: Callable[[Work], NotStarted | None],
         reroute: Callable[[Sequence[Delivery]], list[bool]] | None,
+        delays: Delays,
         others_wait: Callable[[], bool],
         monotonic: Callable[[], float],
     ) -> None:
         """`refusal` returns why a delivery must not start; `reroute` puts a call on record, None where no
-        ledger keeps the lane."""
+        ledger keeps the lane; `delays` names receivers at their limit, who get no further call."""
         self.repeated = 0
         """Number of deliveries sent again by the same account; unlocked, so a count may be lost."""
         self._call = call
         self._refusal = refusal
         self._reroute = reroute
+        self._delays = delays
         self._others_wait = others_wait
         self._monotonic = monotonic
         self._stopping = threading.Event()
@@ -180,7 +183,7 @@ class ImmediateRetry:
         self, works: Sequence[Work], route: Route, accounts: AccountSelector, held: int
     ) -> list[Work]:
         """Returns the works that the account has room for, on record. `held`: permits taken already."""
-        allowed = permitted(works, accounts, route.account, held)
+        allowed = permitted(works, accounts, route.account, held, self._delays)
         going = self._on_record(allowed, route)
         accounts.release(route.account, len(allowed) - len(going))
         return going

@@ -38,6 +38,7 @@ from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
 from message.states import Event
 from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy
+from sending.accounts.receiver_limits import Delays
 from sending.accounts.selector import ACCOUNT_SHUT
 from sending.attempts import note_refusals
 from sending.call_pool import CallPool, SendPermit
@@ -105,8 +106,10 @@ class LanePool(CallPool[Work]):
         clock: Clock,
         finished: SimpleQueue[Finished],
         reroute: Callable[[Sequence[Delivery]], list[bool]],
+        delays: Delays,
     ) -> None:
-        """`reroute` puts another call on record before it is made; returns per delivery whether it did."""
+        """`reroute` puts another call on record before it is made; returns per delivery whether it did.
+        `delays` is asked before that call; intake asks before the first."""
         leased = terms.policy.guarantee is not Guarantee.BEST_EFFORT
         super().__init__(lane.name, permit=permit, clock=clock, leased=leased)
         self.lane = lane
@@ -124,6 +127,7 @@ class LanePool(CallPool[Work]):
             self._call,
             refusal=self._refusal,
             reroute=reroute if leased else None,
+            delays=delays,
             others_wait=lambda: bool(self._queue),
             monotonic=clock.monotonic,
         )

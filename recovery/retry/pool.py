@@ -24,6 +24,7 @@ from message.delivery import Delivery
 from message.outcomes import AnyOutcome, Unknown
 from message.states import Event
 from recovery.retry.retry_lane import RetryLane
+from sending.accounts.receiver_limits import Delays
 from sending.accounts.selector import ACCOUNT_SHUT, may_fail_over
 from sending.attempts import PastCall, fitting, note_refusals, on_record, permitted
 from sending.batching import put_on_record
@@ -95,10 +96,12 @@ class RetryPool(CallPool[RetryWork]):
         clock: Clock,
         finished: SimpleQueue[RetryWork | None],
         reroute: Callable[[Sequence[Delivery]], list[bool]],
+        delays: Delays,
         lazy: bool = False,
     ) -> None:
-        """`reroute` is `Ledger.reroute`: it puts another account on record before its call. `lazy`: the
-        threads start with the first call."""
+        """`reroute` is `Ledger.reroute`: it puts another account on record before its call. `delays` is
+        asked before that; `RetryStage` asks before the first call. `lazy`: the threads start with the first
+        call."""
         super().__init__(routes.lane.name, permit=permit, clock=clock, prefix="resend-")
         self.lane = routes.lane
         self._wanted = threads
@@ -107,6 +110,7 @@ class RetryPool(CallPool[RetryWork]):
         self._engine = engine
         self._finished = finished
         self._reroute = reroute
+        self._delays = delays
         self._queue: WorkQueue[Sequence[RetryWork] | None] = WorkQueue()
         self._open = 0  # taken and not settled; guarded by _sizing, as are the numbers of threads
         self._lazy = lazy  # written by `put`
@@ -217,7 +221,7 @@ class RetryPool(CallPool[RetryWork]):
         if route is None:
             return []
         fit = fitting(resends, first, *route, self._may_fail_over)
-        allowed = permitted(fit, routes.accounts, route.account, held=1)
+        allowed = permitted(fit, routes.accounts, route.account, 1, self._delays)
         going = self._on_record(allowed, route)
         routes.accounts.release(route.account, len(allowed) - len(going))
         return going

@@ -45,6 +45,8 @@ class Limited(NamedTuple):
 
 Limits = Mapping[str, Limited]
 """By account."""
+Delays = Callable[[Sequence[tuple[str, str]]], list[int]]
+"""`ReceiverLimits.delays`."""
 
 
 def limits_of(routes: Iterable[tuple[Account, Channel]]) -> Limits:

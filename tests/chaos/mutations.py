@@ -854,8 +854,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "each delivery of a joint call that is made again has a token",
         "sending.attempts:permitted",
-        "    return some[: held + accounts.reacquire(account, len(some) - held)]\n",
-        "    return some\n",
+        "    going = some[: held + accounts.reacquire(account, len(some) - held)]\n",
+        "    going = some\n",
         (
             _LANES
             + "test_no_more_of_a_joint_call_go_through_another_account_than_its_rate_has_room_for",
@@ -863,6 +863,19 @@ MUTATIONS: tuple[Mutation, ...] = (
             _RESENDING
             + "test_no_more_of_a_joint_call_go_through_another_account_than_its_rate_has_room_for"
             + "[sqlite]",
+        ),
+    ),
+    Mutation(
+        "a further call keeps to its receiver's limit, too",
+        "sending.attempts:permitted",
+        " if not delay_ms]",
+        "]",
+        (
+            _LANES + "test_a_receiver_at_its_limit_of_the_other_account_keeps_its_outcome",
+            _AGAIN + "test_a_receiver_at_its_limit_is_not_called_again",
+            _RESENDING
+            + "test_a_receiver_at_its_limit_of_the_other_account_keeps_its_outcome"
+            + "[at_most_once-sqlite]",
         ),
     ),
     Mutation(

@@ -41,7 +41,7 @@ from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
-from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, notification
+from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, no_limits, notification
 from tests.idempotency.making import World, claimed, claims, delivery, settle
 
 TTL_MS = 60_000
@@ -154,6 +154,7 @@ class Bench(AtOnce):
             clock=self.clock,
             finished=self.finished,
             reroute=lambda deliveries: [True] * len(deliveries),
+            delays=no_limits,
         )
 
     def _gate(self) -> LedgerClaims:

@@ -66,6 +66,11 @@ class Later(AtOnce):
         return None
 
 
+def no_limits(pairs: Sequence[tuple[str, str]]) -> list[int]:
+    """No receiver is at its limit."""
+    return [0] * len(pairs)
+
+
 class Place:
     """A TopicPartition."""
 

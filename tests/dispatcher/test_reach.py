@@ -36,7 +36,7 @@ from sending.accounts.selector import AccountSelector
 from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from tests.conformance.samples import Sample, samples
-from tests.dispatcher.fakes import NOW_MS, AtOnce
+from tests.dispatcher.fakes import NOW_MS, AtOnce, no_limits
 
 CASES = 60
 """Of each channel."""
@@ -218,6 +218,7 @@ class Case(AtOnce):
             clock=Clock(lambda: NOW_MS / 1_000, lambda: 1.0),
             finished=self.finished,
             reroute=self._reroute,
+            delays=no_limits,
         )
 
     def _reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:

@@ -37,7 +37,7 @@ from sending.accounts.selector import AccountSelector
 from sending.endings import NotStarted
 from sending.lane_routes import Route
 from sending.runtime.clock import Clock
-from tests.dispatcher.fakes import AtOnce
+from tests.dispatcher.fakes import AtOnce, no_limits
 
 LANE = Lane("sms", "notice")
 NOW_MS = 1_790_000_000_000
@@ -113,6 +113,7 @@ class Bench(AtOnce):
             clock=Clock(lambda: NOW_MS / 1_000, lambda: NOW_MS / 1_000),
             finished=self.finished,
             reroute=self._reroute,
+            delays=no_limits,
         )
 
     def send(self, channel: Channel, call: Call, _timeout_s: float) -> list[AnyOutcome]:

@@ -125,6 +125,14 @@ def test_no_more_of_a_joint_call_go_again_than_the_rate_has_room_for() -> None:
     assert (works[2].end, bench.pool.repeated) == (REFUSED, 2)
 
 
+def test_a_receiver_at_its_limit_is_not_called_again() -> None:
+    bench = bench_of(REFUSED)
+    bench.held["a", "u1"] = 30_000
+    works = bench.serve("u1", "u2")
+    assert bench.calls == [("a", ["u1", "u2"]), ("a", ["u2"])]
+    assert (works[0].end, works[0].delivery.attempt) == (REFUSED, 1)
+
+
 def test_none_is_called_again_by_default() -> None:
     bench = bench_of(REFUSED, immediate=RetryPolicy().immediate)
     bench.serve("u1")

@@ -34,7 +34,7 @@ from sending.accounts.selector import AccountSelector
 from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from sending.template_renderer import TemplateRejected
-from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
+from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, no_limits, notification
 
 
 class Batching:
@@ -86,6 +86,7 @@ class Bench:
             clock=clock,
             finished=self.finished,
             reroute=lambda deliveries: [True] * len(deliveries),
+            delays=no_limits,
         )
         self.calls: list[list[Work]] = []
         self.pool.put = lambda call: self.calls.append(list(call))  # type: ignore[method-assign]

@@ -28,7 +28,7 @@ from sending.accounts.selector import AccountSelector
 from sending.lane_routes import Route
 from sending.policy_reload import followed
 from sending.runtime.clock import Clock
-from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, notification
+from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, no_limits, notification
 
 
 def terms(version: str, policy: LanePolicy, *names: str) -> LaneConfig:
@@ -63,6 +63,7 @@ class Lane(AtOnce):
             clock=Clock(lambda: NOW_MS / 1_000, lambda: NOW_MS / 1_000),
             finished=self.finished,
             reroute=lambda deliveries: [True] * len(deliveries),
+            delays=no_limits,
         )
 
     def send(self, _channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:

@@ -75,6 +75,8 @@ class Bench(Later):
         self.calls: list[tuple[str, list[str]]] = []
         self.rerouted: list[tuple[str, str]] = []
         self.stale = False
+        self.held: dict[tuple[str, str], int] = {}
+        """Account and receiver to the milliseconds for which its limit holds a delivery."""
         self.ms = NOW_MS
         self._answer = answer
         self.finished: SimpleQueue[Finished] = SimpleQueue()
@@ -103,6 +105,7 @@ class Bench(Later):
             clock=clock,
             finished=self.finished,
             reroute=self._reroute,
+            delays=lambda pairs: [self.held.get(pair, 0) for pair in pairs],
         )
 
     def send(self, _channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
@@ -293,6 +296,17 @@ def test_no_more_of_a_joint_call_are_probes_of_another_account_than_its_breaker_
     wait_until(lambda: accounts.states()["b"] is BreakerState.HALF_OPEN)
     bench.serve("u1", "u2", "u3")
     assert bench.calls == [("a", ["u1", "u2", "u3"]), ("b", ["u1", "u2"])]
+
+
+def test_a_receiver_at_its_limit_of_the_other_account_keeps_its_outcome() -> None:
+    """The other account's provider would drop it without a word."""
+    bench = Bench(only("b", NO_BALANCE), {"a": 1, "b": 0}, bursts={"b": 3})
+    bench.held["b", "u1"] = 30_000
+    works = bench.serve("u1", "u2", "u3")
+    assert bench.calls == [("a", ["u1", "u2", "u3"]), ("b", ["u2", "u3"])]
+    assert (works[0].end, works[0].delivery.account) == (NO_BALANCE, "a")
+    account = bench.pool.terms.routes["b"].account
+    assert bench.pool.terms.accounts.reacquire(account, 3) == 1, "its token is another's"
 
 
 def test_what_did_not_go_elsewhere_after_all_leaves_its_tokens_to_others() -> None:

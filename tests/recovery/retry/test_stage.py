@@ -141,6 +141,7 @@ class Line:
         self.clock = Standing(world)
         self.finished: SimpleQueue[RetryWork | None] = SimpleQueue()
         self.held: dict[str, int] = {}
+        """Receiver, or account, to the milliseconds for which a limit holds deliveries."""
         self.release_per_s = 50.0
         self.told = Told()
         self.metrics, self.alerts = RecoveryMetrics(), Alerts(CollectorRegistry(), 60.0)
@@ -162,7 +163,7 @@ class Line:
             owner="r1",
             lease=Held(),
             render=lambda _: "",
-            delays=lambda pairs: [self.held.get(receiver, 0) for _, receiver in pairs],
+            delays=self._delays,
         )
         self.resolving = Resolving(
             self.rows,
@@ -197,8 +198,12 @@ class Line:
             clock=self.clock,
             finished=self.finished,
             reroute=self.ledger.reroute,
+            delays=self._delays,
             lazy=lazy,
         )
+
+    def _delays(self, pairs: Sequence[tuple[str, str]]) -> list[int]:
+        return [self.held.get(receiver, 0) or self.held.get(name, 0) for name, receiver in pairs]
 
     def _context(self) -> RetryContext:
         return RetryContext(
@@ -629,6 +634,7 @@ def test_a_busy_lane_makes_room_for_half_of_what_may_wait_at_once(line: Line) ->
         clock=Standing(line.world),
         finished=line.finished,
         reroute=line.ledger.reroute,
+        delays=line._delays,
     )
     assert callers.room == 16
     callers.take_up(12)
@@ -801,6 +807,14 @@ def test_a_receiver_at_its_limit_waits_in_the_ledger_with_its_attempt(line: Line
     row = line.ledger.queries().by_key(one.key)
     assert row is not None
     assert row.next_at == line.world.now + 30_000
+
+
+def test_a_receiver_at_its_limit_of_the_other_account_keeps_its_outcome(line: Line) -> None:
+    (one,) = due(line, "a")
+    line.held["b"] = 30_000
+    line.resend(NotSent("no_balance", account=True))
+    assert line.row(one) == ("RETRY", "no_balance", 2)
+    assert [account for account, _ in line.provider.calls] == ["a"]
 
 
 def test_each_outcome_of_recovery_is_in_its_sums(line: Line, item: Delivery) -> None:
