@@ -66,6 +66,9 @@ class NotSent(Outcome, frozen=True, gc=False, tag="not_sent"):
     account. None: it is no limit."""
     answer: str = ""
     """As for Rejected."""
+    joint: bool = False
+    """One delivery of a joint call was refused, and the provider does not name it. Each goes alone next
+    time, once even if its attempts are spent."""
 
 
 class Unknown(Outcome, frozen=True, gc=False, tag="unknown"):

@@ -8,7 +8,7 @@ from typing import Final
 
 from channels.judging.retry_after import MAX_MS as MAX_PACED_MS
 from idempotency.ledger import Settlement
-from idempotency.recovery.contract import QUEUED
+from idempotency.recovery.contract import JOINT_REFUSAL, QUEUED
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown, is_paced
 from message.states import Event
@@ -65,16 +65,19 @@ def after_call(
 def _not_sent(
     delivery: Delivery, outcome: NotSent, answered_at: int, retry: RetryPolicy, luck: Luck
 ) -> Settlement:
-    """Returns a retry while attempts and horizon last; never later than the TTL."""
-    code = outcome.code
+    """Returns a retry while attempts and horizon last; never later than the TTL. A joint refusal leaves one
+    more attempt: the delivery goes alone then, and a call of one is no joint one."""
+    code = reason = outcome.code
     if delivery.spent >= retry.attempts:
-        return Settlement(delivery, Event.BUDGET_SPENT, f"{ATTEMPTS_SPENT}:{code}")
+        if not outcome.joint:
+            return Settlement(delivery, Event.BUDGET_SPENT, f"{ATTEMPTS_SPENT}:{code}")
+        reason = f"{JOINT_REFUSAL}:{code}"
     delay = retry_delay_ms(outcome, retry, delivery.waits, luck)
     at = answered_at + delay
     if at >= delivery.notification.created_at + retry.horizon_ms:
         return Settlement(delivery, Event.BUDGET_SPENT, f"{HORIZON_OVER}:{code}")
     left = max(delivery.expires_at - answered_at, 0)
-    return Settlement(delivery, Event.NOT_SENT, code, delay_ms=min(delay, left))
+    return Settlement(delivery, Event.NOT_SENT, reason, delay_ms=min(delay, left))
 
 
 def retry_delay_ms(outcome: NotSent, retry: RetryPolicy, waits: int, luck: Luck) -> int:

@@ -27,6 +27,9 @@ OPERATOR: Final = "operator"
 TTL: Final = "ttl_in_retry"
 TTL_IN_DOUBT: Final = "ttl_in_doubt"
 ATTEMPTS_SPENT: Final = "attempts_spent"
+JOINT_REFUSAL: Final = "joint_refusal"
+"""Reason, with the provider's code behind a colon, of a delivery that goes once more, alone, although its
+attempts are spent: a joint call was refused over one unnamed delivery of it."""
 UNREADABLE: Final = "payload_unreadable"
 ROW_UNUSABLE: Final = "row_unusable"
 RECALLED_IN_DOUBT: Final = "recalled_in_doubt"
@@ -39,8 +42,8 @@ class DueQuery(msgspec.Struct, frozen=True):
 
     lane: str
     attempts: int
-    """Provider calls after which a row is parked instead, less those refused for pace alone. It does not
-    bind an operator's retry."""
+    """Provider calls after which a row is parked instead, less those refused for pace alone. It binds
+    neither an operator's retry nor the call that follows a JOINT_REFUSAL."""
     ordered: bool = False
     limit: int = LIMIT
     first: bool = False
@@ -275,7 +278,7 @@ def judge(row: Any, ask: DueQuery, now: int) -> DueVerdict:
         return DueVerdict(State.PARKED, TTL_IN_DOUBT) if doubted else DueVerdict(State.EXPIRED, TTL)
     if row.recalled:
         return recalled(doubted=doubted)
-    if row.attempt - row.refusals >= ask.attempts and not by_operator(row.reason):
+    if row.attempt - row.refusals >= ask.attempts and not _goes_once_more(row.reason):
         return DueVerdict(State.PARKED, ATTEMPTS_SPENT)
     if row.ahead:
         return DueVerdict(State.RETRY, row.reason)
@@ -285,6 +288,11 @@ def judge(row: Any, ask: DueQuery, now: int) -> DueVerdict:
 def by_operator(reason: str | None) -> bool:
     """Returns True if a row waits because a person wants it sent."""
     return reason is not None and reason.partition(":")[0] == OPERATOR
+
+
+def _goes_once_more(reason: str | None) -> bool:
+    """Returns True if a row is called again although its attempts are spent."""
+    return reason is not None and reason.partition(":")[0] in (OPERATOR, JOINT_REFUSAL)
 
 
 def recalled(*, doubted: bool) -> DueVerdict:

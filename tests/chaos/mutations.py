@@ -392,6 +392,24 @@ MUTATIONS: tuple[Mutation, ...] = (
         (_AGAIN + "test_it_is_no_more_than_the_attempts",),
     ),
     Mutation(
+        "a joint refusal over one delivery parks none of them",
+        "sending.settlement:_not_sent",
+        "        if not outcome.joint:\n",
+        "        if True:\n",
+        (_DECIDE + "test_a_joint_refusal_over_one_delivery_parks_none_of_them",),
+    ),
+    Mutation(
+        "what a joint refusal left without an attempt has one call of its own",
+        "idempotency.recovery.contract:_goes_once_more",
+        "in (OPERATOR, JOINT_REFUSAL)",
+        "in (OPERATOR,)",
+        (
+            _RESENDING
+            + "test_what_a_joint_refusal_left_without_an_attempt_has_one_call_of_its_own"
+            + "[at_most_once-sqlite]",
+        ),
+    ),
+    Mutation(
         "a refusal for pace spends no attempt",
         "sending.attempts:note_refusals",
         "            one.delivery.refusals += 1\n",

@@ -336,14 +336,14 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "with its attempts spent a row is parked",
         "idempotency.recovery.contract:judge",
-        "    if row.attempt - row.refusals >= ask.attempts and not by_operator(row.reason):\n",
+        "    if row.attempt - row.refusals >= ask.attempts and not _goes_once_more(row.reason):\n",
         "    if False:\n",
         (_ROWS + "test_with_its_attempts_spent_a_row_is_parked" + _LITE,),
     ),
     Mutation(
         "a person's retry counts no attempts",
         "idempotency.recovery.contract:judge",
-        "    if row.attempt - row.refusals >= ask.attempts and not by_operator(row.reason):\n",
+        "    if row.attempt - row.refusals >= ask.attempts and not _goes_once_more(row.reason):\n",
         "    if row.attempt - row.refusals >= ask.attempts:\n",
         (_ROWS + "test_a_persons_retry_replaces_the_pending_one" + _LITE,),
     ),

@@ -55,6 +55,19 @@ def test_with_the_attempts_spent_it_is_parked() -> None:
     assert (found.event, found.reason) == (Event.BUDGET_SPENT, "attempts_spent:http_429")
 
 
+def test_a_joint_refusal_over_one_delivery_parks_none_of_them() -> None:
+    """Only one of the call is at fault: each has a call of its own yet to come."""
+    joint, once = NotSent("one_bad", retry_after_ms=0, joint=True), RetryPolicy(attempts=1)
+    found = settled(joint, retry=once)
+    assert (found.event, found.reason) == (Event.NOT_SENT, "joint_refusal:one_bad")
+    found = settled(joint, retry=RETRY)
+    assert (found.event, found.reason) == (Event.NOT_SENT, "one_bad")
+    found = settled(NotSent("one_bad"), attempt=2, retry=once)
+    assert (found.event, found.reason) == (Event.BUDGET_SPENT, "attempts_spent:one_bad")
+    late = msgspec.structs.replace(once, horizon_ms=10_000)
+    assert settled(joint, age_ms=11_000, retry=late).event is Event.BUDGET_SPENT
+
+
 def test_past_the_horizon_it_is_parked() -> None:
     retry = msgspec.structs.replace(RETRY, horizon_ms=10_000)
     assert settled(NotSent("x"), age_ms=8_000, retry=retry).event is Event.NOT_SENT

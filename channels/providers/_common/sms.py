@@ -160,7 +160,7 @@ def refused(
     """
     if code in about_one and len(call.deliveries) > 1:
         detail = "one number of the call was refused; each goes alone next time"
-        return for_all(call, NotSent(code, detail, _ALONE_MS))
+        return for_all(call, NotSent(code, detail, _ALONE_MS, joint=True))
     return for_all(call, table.outcome(code, shown_message(message), wait_ms, status=status))
 
 

@@ -236,6 +236,9 @@ def test_one_bad_number_does_not_condemn_the_others(code: str) -> None:
     for found in CHANNEL.outcomes(call, refusing(code)):
         assert isinstance(found, NotSent)
         assert (found.code, found.retry_after_ms, found.account) == (code, 0, False)
+        assert found.joint, "it parks none of them"
+    (own,) = CHANNEL.outcomes(several(one()), refusing(code))
+    assert not (isinstance(own, NotSent) and own.joint)
 
 
 def test_numbers_in_a_message_are_not_kept() -> None:

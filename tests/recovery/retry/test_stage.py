@@ -40,6 +40,7 @@ from sending.accounts.selector import AccountSelector
 from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from sending.runtime.outage import Outage
+from sending.settlement import after_call
 from tests.harness.operator_moves import operator_retry
 from tests.idempotency.making import (
     World,
@@ -761,6 +762,22 @@ def test_the_last_attempt_goes_through_no_other_account(line: Line) -> None:
     line.resend(NotSent("no_balance", account=True))
     assert line.row(one) == ("PARKED", "attempts_spent:no_balance", 2)
     assert len(line.provider.calls) == 1
+
+
+def test_what_a_joint_refusal_left_without_an_attempt_has_one_call_of_its_own(line: Line) -> None:
+    routes = line.resending._context.lanes[LANE]
+    routes.policy = msgspec.structs.replace(routes.policy, retry=RetryPolicy(attempts=1))
+    made = claimed(line.ledger, delivery(receivers=["+8613800000001"]), delivery())
+    joint = NotSent("one_bad", retry_after_ms=0, joint=True)
+    for one in made:
+        assert line.ledger.settle([after_call(one, joint, line.world.now, routes.policy)]) == [True]
+    assert [line.row(one)[:2] for one in made] == [("RETRY", "joint_refusal:one_bad")] * 2
+    line.world.advance(1_000)
+    line.resend(Accepted("p"), NotSent("bad_number"))
+    line.world.advance(60_000)
+    line.resend()
+    ends = Counter(line.row(one) for one in made)
+    assert ends == {("SENT", None, 2): 1, ("PARKED", "attempts_spent:bad_number", 2): 1}
 
 
 def test_a_repeat_that_is_refused_goes_through_no_other_account(line: Line, item: Delivery) -> None:
