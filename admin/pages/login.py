@@ -20,6 +20,8 @@ from idempotency.error_mapping import errors
 log = structlog.get_logger(__name__)
 
 LONGEST_NEXT: Final = 2_000
+LONGEST_FORM: Final = 16 << 10
+"""Bytes of a sign-in: a stranger's form is read whole before its token is checked."""
 
 
 @get("/login", opt=for_everybody(), sync_to_thread=False)
@@ -28,7 +30,13 @@ def login_page(view: GivenView, parts: GivenParts, next: FromQuery[str] = "/") -
     return form_page(view, parts, next)
 
 
-@post("/login", opt=for_everybody(), status_code=200, sync_to_thread=True)
+@post(
+    "/login",
+    opt=for_everybody(),
+    status_code=200,
+    sync_to_thread=True,
+    request_max_body_size=LONGEST_FORM,
+)
 def login(view: GivenView, parts: GivenParts, form: GivenForm) -> Page:
     """Checks name and password. The answer to a wrong name is that to a wrong password. The limits do not
     count a sign-in that finds no place."""

@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from admin.access import Role
 from admin.pages import login
+from admin.pages.login import LONGEST_FORM
 from admin.parts import ConsoleParts
 from admin.people import passwords
 from admin.people.login_limits import PER_NAME
@@ -115,6 +116,16 @@ def test_a_burst_of_sign_ins_is_bounded_and_leaves_threads_to_pages(
     assert early == [503] * (45 - MOST_SIGN_INS)
     assert late == [401] * MOST_SIGN_INS
     assert slow.peak == AT_ONCE
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_a_stranger_gives_no_form_larger_than_a_login(browser: Open) -> None:
+    """It is read before its token can be checked: 8 MiB of fields took 400 MiB of memory."""
+    one = browser()
+    fields = {"csrf": one.token("/login"), "name": "lin", "password": "p" * 1_024}
+    assert one.raw("/login", {**fields, "next": "/" + "a" * 2_000}).status_code == 401
+    assert one.raw("/login", {**fields, "next": "/" + "a" * LONGEST_FORM}).status_code == 413
+    assert one.raw("/login", {"a": "b" * LONGEST_FORM}).status_code == 413
 
 
 @pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
