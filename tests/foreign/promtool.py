@@ -12,7 +12,7 @@ from deploy.local.stack import shared_stack
 from deploy.local.system import unpacked
 from tests.foreign.node_programs import give_up
 
-_LIMIT_S = 60
+_LIMIT_S = 110
 
 
 def promtool(*arguments: str | Path) -> tuple[int, str]:
