@@ -3,7 +3,6 @@ packages, unpacked and never installed."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import subprocess
@@ -14,8 +13,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from deploy.local.errors import StackError
-from deploy.local.stack import shared_stack
 from deploy.local.system import unpacked
+from tests.foreign.judges_folder import judges_folder
 from tests.foreign.node_programs import give_up
 from tests.foreign.postfix import answers, free_port
 
@@ -120,10 +119,7 @@ def environment() -> dict[str, str]:
 
 
 def _root(package: str) -> Path:
-    root = shared_stack(print).layout.root / "foreign"
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / "nghttp2.lock").open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with judges_folder("nghttp2") as root:
         try:
             return unpacked(package, root / package, print)
         except StackError as exc:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -12,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from deploy.local.errors import StackError
-from deploy.local.stack import shared_stack
 from deploy.local.system import need
+from tests.foreign.judges_folder import judges_folder
 
 _QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
 
@@ -26,11 +25,8 @@ def ready(program: Path) -> Path:
     except StackError as exc:
         give_up(str(exc))
     lock = (program / "package-lock.json").read_bytes()
-    root = shared_stack(print).layout.root / "foreign"
-    root.mkdir(parents=True, exist_ok=True)
-    folder = root / f"{program.name}-{sha256(lock).hexdigest()[:12]}"
-    with (root / f"{program.name}.lock").open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with judges_folder(program.name) as root:
+        folder = root / f"{program.name}-{sha256(lock).hexdigest()[:12]}"
         if not (folder / ".installed").exists():
             _install(program, folder)
     for script in program.glob("*.mjs"):

@@ -3,7 +3,6 @@ no machine gets a mail server from running tests."""
 
 from __future__ import annotations
 
-import fcntl
 import grp
 import os
 import pwd
@@ -20,8 +19,8 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from deploy.local.errors import StackError
-from deploy.local.stack import shared_stack
 from deploy.local.system import unpacked
+from tests.foreign.judges_folder import judges_folder
 from tests.foreign.node_programs import give_up
 
 _OWNER, _GROUP, _OTHER = "mail", "news", "nobody"
@@ -192,10 +191,7 @@ def programs() -> Path:
     it where everything must be."""
     if os.geteuid() != 0:
         give_up("Postfix starts as root alone")
-    root = shared_stack(print).layout.root / "foreign"
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / "postfix.lock").open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with judges_folder("postfix") as root:
         try:
             return unpacked("postfix", root / "postfix", print)
         except StackError as exc:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import subprocess
 from functools import cache
 from pathlib import Path
 
 from deploy.local.errors import StackError
-from deploy.local.stack import shared_stack
 from deploy.local.system import unpacked
+from tests.foreign.judges_folder import judges_folder
 from tests.foreign.node_programs import give_up
 
 _LIMIT_S = 110
@@ -30,10 +29,7 @@ def promtool(*arguments: str | Path) -> tuple[int, str]:
 @cache
 def _program() -> Path:
     """Skips the test where it cannot be had, and fails it where everything must be."""
-    root = shared_stack(print).layout.root / "foreign"
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / "prometheus.lock").open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with judges_folder("prometheus") as root:
         try:
             return unpacked("prometheus", root / "prometheus", print) / "usr/bin/promtool"
         except StackError as exc:

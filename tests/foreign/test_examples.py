@@ -7,7 +7,6 @@ the records.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -29,6 +28,7 @@ from message.envelope import check_arrival, decode
 from message.schemas.envelope import envelope_schema
 from message.vocabulary import lane_of_topic
 from policy.templates.loading import load
+from tests.foreign.judges_folder import judges_folder
 from tests.foreign.node_programs import give_up
 from tests.harness.ground import fresh_topics
 from tests.harness.notifications import now_ms
@@ -55,7 +55,7 @@ def java() -> list[str]:
     return ["java", "-cp", f"{jar_folder()}/*", str(source)]
 
 
-def go(stack: Stack) -> list[str]:
+def go() -> list[str]:
     """The command of the Go example, built once for each of its versions."""
     if not os.environ.get("HONGYAN_TEST_GO"):
         pytest.skip(
@@ -65,11 +65,8 @@ def go(stack: Stack) -> list[str]:
         pytest.skip(f"Go {GO[0]}.{GO[1]} or newer is not installed")
     source = EXAMPLES / "go"
     texts = b"".join((source / name).read_bytes() for name in ("go.mod", "go.sum", "send.go"))
-    folder = stack.layout.root / "foreign"
-    folder.mkdir(parents=True, exist_ok=True)
-    program = folder / f"go-send-{sha256(texts).hexdigest()[:12]}"
-    with (folder / "go-send.lock").open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with judges_folder("go-send") as folder:
+        program = folder / f"go-send-{sha256(texts).hexdigest()[:12]}"
         if not program.exists():
             command = ["go", "build", "-o", str(program), "."]
             subprocess.run(command, cwd=source, check=True, capture_output=True)
@@ -120,7 +117,7 @@ def partition_of_ours(settings: KafkaSettings, topic: str, key: bytes) -> int:
     ["python", "java", pytest.param("go", marks=pytest.mark.timeout(600))],  # the first build
 )
 def test_the_worker_reads_what_an_example_wrote(stack: Stack, language: str) -> None:
-    command = go(stack) if language == "go" else {"python": python, "java": java}[language]()
+    command = {"python": python, "java": java, "go": go}[language]()
     with fresh_topics(stack.layout.bootstrap) as prefix:
         settings = KafkaSettings(bootstrap=stack.layout.bootstrap, topic_prefix=prefix)
         wire = Wire(settings.bootstrap, prefix, "examples")

@@ -1,0 +1,22 @@
+"""Where programs of judges are kept: fetched once for a checkout, whichever stack the tests run on."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from deploy.local.layout import REPOSITORY
+
+_FOLDER: Final = REPOSITORY / ".stack" / "foreign"
+
+
+@contextmanager
+def judges_folder(program: str) -> Iterator[Path]:
+    """Yields the folder. One process at a time fetches the program."""
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    with (_FOLDER / f"{program}.lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield _FOLDER
