@@ -92,7 +92,8 @@ class ChainCheck:
 
     def add(self, row: JournalRow) -> None:
         """Checks the next row."""
-        good = hmac.compare_digest(row.digest, self._key.digest(row, self.digest))
+        wanted = self._key.digest(row, self.digest)
+        good = hmac.compare_digest(row.digest.encode(), wanted.encode())
         if row.number != self.number + 1:
             self._tell_bad()
             self._faults.append(f"removed: {_span(self.number + 1, row.number - 1)}")

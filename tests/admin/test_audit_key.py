@@ -85,6 +85,7 @@ def test_a_chain_under_two_secrets_in_turns_is_whole_from_its_key_row_on(
 _CHANGES = {
     "a_row_before": "UPDATE console_audit SET reason = 'other' WHERE number = 2",
     "the_last_digest_before": "UPDATE console_audit SET digest = 'other' WHERE number = 4",
+    "a_digest_of_no_ascii": "UPDATE console_audit SET digest = '改' WHERE number = 4",
     "the_reason_of_the_key_row": "UPDATE console_audit SET reason = 'other' WHERE number = 5",
     "the_digest_of_the_past": "UPDATE console_audit SET subject = 'other' WHERE number = 5",
     "a_row_behind": "UPDATE console_audit SET reason = 'other' WHERE number = 7",
