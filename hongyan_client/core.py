@@ -240,7 +240,7 @@ class ClientCore:
         cause: MustWait | BufferFull,
     ) -> None:
         """Hands a send to the overflow that Kafka's buffer did not take. Raises BufferFull."""
-        # What waits in the buffer goes first. In a callback nobody can take it back.
+        # Records in the buffer go first. A callback cannot take them back.
         if isinstance(cause, BufferFull) and not self.publisher.take_back():
             raise cause
         send.record, send.expires_at = Record(*wired[0]), wired[3]

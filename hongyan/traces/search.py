@@ -68,7 +68,7 @@ class Found(msgspec.Struct):
     remarks: list[str] = []
     rebuilt_until: int | None = None
     damage: str = ""
-    """What of the archive could not be read, in one sentence; empty: nothing is missing."""
+    """Sentence about what of the archive could not be read; empty: nothing is missing."""
 
 
 class TraceSearch:

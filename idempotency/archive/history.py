@@ -58,7 +58,7 @@ class PastDeliveries:
         self._database = database
         self._folder = folder_of(database.url.database, folder, base)
         self.damage = ""
-        """What the last `find` could not read, in one sentence; empty: it read all."""
+        """Sentence about what the last `find` could not read; empty: it read all."""
 
     def find(self, name: str, since: int = 0, limit: int = LIMIT) -> list[PastRow]:
         """Returns the rows of a message id, of the message of a delivery key, or of a biz_id.

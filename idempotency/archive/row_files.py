@@ -23,7 +23,7 @@ from idempotency.ledger import LedgerUnavailable
 HEAD: Final = b"\x1f\x8b\x08"
 """First bytes of each member (RFC 1952 §2.3)."""
 _UNWRITTEN: Final = b"\0"
-"""What a torn end has for bytes that did not reach the disk before a power loss."""
+"""Byte in a torn end that did not reach the disk before a power loss."""
 _WITH_HEAD: Final = 16 + zlib.MAX_WBITS
 """zlib's sign for gzip's head and checksum."""
 _CHUNK: Final = 1 << 16
@@ -91,7 +91,7 @@ class FileRows(NamedTuple, Generic[T]):
 
     rows: list[T]
     damage: str
-    """What of the file cannot be read, in one sentence; empty: all of it was read."""
+    """Sentence about what of the file cannot be read; empty: all of it was read."""
 
 
 def rows_with(path: Path, name: str, decoder: msgspec.json.Decoder[T]) -> FileRows[T]:

@@ -127,6 +127,7 @@ CLAIM: Final = _claim()
 # Without the indentation: psycopg parses a statement of more than 4,096 characters anew each time.
 CLAIM_IN_LINE: Final = " ".join(_claim(fresh=_FRESH_IN_LINE).split())
 
+# It takes no recalled row: recovery drops that one.
 _TAKE: Final = """
 WITH input AS MATERIALIZED (
     SELECT i.*, day
@@ -149,7 +150,6 @@ taken AS (
      WHERE i.takes AND d.delivery_key = ANY (ARRAY[i.key]) AND d.day = i.day
        AND d.body_digest = i.digest AND d.state || '' = 'RETRY' AND d.reason = 'given_back'
        AND {usable}
-       -- What is recalled is left to recovery, which drops it.
        AND NOT ((SELECT EXISTS (SELECT FROM recalls WHERE until > hongyan_now()))
                 AND hongyan_recalled(d.message_id, d.biz_id, d.created_at))
     RETURNING d.delivery_key, d.state, d.token, d.attempt

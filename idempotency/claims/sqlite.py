@@ -50,7 +50,7 @@ SELECT 1 FROM deliveries
    AND message_id <> ?
  LIMIT 1"""
 
-# What is recalled is left to recovery, which drops it.
+# It takes no recalled row: recovery drops that one.
 TAKE: Final = f"""
 UPDATE deliveries AS d
    SET state = 'IN_FLIGHT', token = ?, attempt = attempt + 1, reason = NULL, next_at = NULL,

@@ -69,7 +69,7 @@ class Recalled(msgspec.Struct, frozen=True):
 
 
 class _Asked(NamedTuple):
-    """What one recall covers."""
+    """Name and lanes of one recall."""
 
     kind: Kind
     name: str

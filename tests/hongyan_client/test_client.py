@@ -313,7 +313,7 @@ def test_a_full_overflow_is_an_error_of_the_caller() -> None:
 
 
 def test_a_callback_before_a_full_buffer_gets_the_error_and_holds_nobody_up() -> None:
-    """What waits in the buffer must go to the overflow first, and only after the callback can it go."""
+    """Records of the buffer go to the overflow first, which is possible only after the callback."""
     options = ClientOptions(trace=False, deadline_s=0.1, limits=BufferLimits(records=5))
     raised: list[BaseException] = []
 

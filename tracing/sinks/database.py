@@ -109,7 +109,7 @@ class DatabaseSink:
         if not self._database.is_postgres:
             connection.execute("DELETE FROM trace_events WHERE day < ?", (oldest,))
             return
-        # One that fails undoes no other. The default partition takes the rows all the same.
+        # A failed step undoes no other. The default partition takes the rows all the same.
         for coming in (day, day + 1):
             _try(connection, _make_partition, coming)
         _try(connection, _drop_partitions, oldest)

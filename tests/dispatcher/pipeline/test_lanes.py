@@ -432,7 +432,7 @@ class Pending(Bench):
         super().__init__(accepted, {"a": 1}, threads=threads, **{"batch": 1, **policy})
         self.under_way: SimpleQueue[Asked] = SimpleQueue()
         self.renewing: Callable[[], None] = lambda: None
-        """What happens while a token is renewed."""
+        """A change while a token is renewed."""
 
     def begin(self, channel: Any, call: Call, timeout_s: float, done: Any) -> None:
         self.under_way.put(Asked(call, done))

@@ -96,7 +96,7 @@ def test_one_id_in_several_lanes_shows_a_key_the_deliveries_of_its_own(
     ledger: SqlLedger,
     trace: Callable[..., None],
 ) -> None:
-    """Whoever sends under an id that another lane has used sees nothing of that one, and hides nothing."""
+    """A sender under an id of another lane sees nothing of that lane, and hides nothing of it."""
     before = sent(ledger, id="order-1001", lane="sms.verification", receivers=[NUMBER])
     after = sent(ledger, id="order-1001", lane="sms.marketing", receivers=["+8613800000009"])
     assert before == after == "order-1001"

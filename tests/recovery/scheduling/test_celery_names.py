@@ -1,4 +1,4 @@
-"""Which recoveries share Celery's tasks."""
+"""Recoveries that share Celery's tasks."""
 
 from message.vocabulary import LANES
 from recovery.scheduling.celery_names import names_of
