@@ -283,7 +283,7 @@ def verify(context: typer.Context, as_json: _JSON = False) -> None:
         out().print(f"{found.rows} rows, none removed or changed")
     if key_row and not as_json:
         out().print(
-            f"rows 1 to {key_row.number - 1} are as they were when {key_row.person} wrote row"
+            f"rows up to {key_row.number - 1} are as they were when {key_row.person} wrote row"
             f" {key_row.number}, {local_time(key_row.at)}; whether they were changed before, this check"
             f" cannot tell. That row says: {key_row.reason}",
             markup=False,

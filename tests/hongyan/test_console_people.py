@@ -59,6 +59,6 @@ def test_a_secret_that_is_set_later_begins_with_a_command(
     assert add(hongyan, "bo") == (0, "")
     whole = hongyan("console", "audit", "verify")
     assert whole.code == 0
-    assert "rows 1 to 1 are as they were when lin wrote row 2" in " ".join(whole.out.split())
+    assert "rows up to 1 are as they were when lin wrote row 2" in " ".join(whole.out.split())
     found = hongyan("console", "audit", "verify", "--json").json
     assert (found["rows"], found["faults"], found["key_row"]["number"]) == (3, [], 2)
