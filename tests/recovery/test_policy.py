@@ -78,6 +78,7 @@ def test_what_was_held_is_released_at_the_rate_of_the_policy_in_force(ground: Ma
     held = [one._delivery(60_000) for _ in range(40)]
     one.ledger.claim([Claim(item, new_token(), Event.HOLD, "quiet_hours") for item in held], "w1")
     with one.recovery() as opened:
+        opened.recovery.start()  # its calls end, and leave room for others
         resending = opened.recovery._parts.resending
         began = time.monotonic()
         assert resending.run_once(LANE) == 3, "a second's worth at once"
