@@ -129,13 +129,13 @@ def _increment(
     for frame in later if named.records is None else [*later, named.records]:
         days.update(_days(frame))
     if days:
-        with touched.keys_of(came) as keys:
-            have = warehouse.days(_TABLE)[_TABLE]
-            days.update(touched.days(rows, keys, have, config.open_days))
+        have = warehouse.days(_TABLE)[_TABLE]
+        with touched.keys_of(came, have, config.open_days) as keys:
+            days.update(touched.days(rows, keys))
             # A day of new parts is replaced even if they touch none of its rows: all of it is read.
             found = rows.where(F.col("day").isin(sorted(days)))
-            all_ = parts.union([came, parts.row_parts(touched.of(found, keys))])
-            result = fold(all_, around.levels).unionByName(touched.others(found, keys))
+            all_ = parts.union([came, parts.row_parts(touched.of(found, keys.all_))])
+            result = fold(all_, around.levels).unionByName(touched.others(found, keys.all_))
             warehouse.replace_days(_TABLE, result, days, APP, run_id)
     lives = gaps.lives_of(new.frames["trace_records"])
     return _figures(warehouse, now, days, named, lives, whole=False)

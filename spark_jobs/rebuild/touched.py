@@ -40,16 +40,29 @@ _OF_A_ROW: Final = (
 
 
 class Keys(NamedTuple):
-    """Hashes of the new parts' keys."""
+    """Hashes of keys."""
 
     frame: DataFrame
     """`hash`, `created_at`: 0 where a part lacks the time, null where all parts are of a ledger row."""
     number: int
 
 
+class NewKeys(NamedTuple):
+    """Hashes of the new parts' keys, and how many there are of each kind."""
+
+    all_: Keys
+    late: int
+    """Keys that may be in an older day by their time."""
+    silent: int
+    """Keys without a time."""
+    newest: list[date]
+    older: list[date]
+    """The table's days: the open ones, and those before."""
+
+
 @contextmanager
-def keys_of(came: DataFrame) -> Iterator[Keys]:
-    """Keeps the keys of these parts while the caller works with them."""
+def keys_of(came: DataFrame, have: Collection[date], open_days: int) -> Iterator[NewKeys]:
+    """Keeps the keys of these parts while the caller works with them. `have`: the days of the table."""
     created = F.coalesce("event.created_at", "record.created_at", F.lit(0))
     proved = (
         F.when(_is_in(_USED_BEFORE), F.lit(0)).when(~_is_of_a_row(), F.greatest(created, F.lit(0)))
@@ -60,25 +73,37 @@ def keys_of(came: DataFrame) -> Iterator[Keys]:
         .agg(F.min("created_at").alias("created_at"))
         .persist()
     )
+    ordered = sorted(have)
+    newest, older = ordered[-open_days:], ordered[:-open_days]
     try:
-        yield Keys(frame, frame.count())
+        # One job: each one costs more than its rows where little came in.
+        number, late, silent = frame.agg(
+            F.count("*"),
+            F.count_if(_is_late(newest)) if older else F.lit(0),
+            F.count_if(F.col("created_at").isNull()),
+        ).collect()[0]
+        yield NewKeys(Keys(frame, number), late, silent, newest, older)
     finally:
         frame.unpersist()
 
 
-def days(rows: DataFrame, keys: Keys, have: Collection[date], open_days: int) -> list[date]:
+def days(rows: DataFrame, keys: NewKeys) -> list[date]:
     """Returns the days, of those that the table has, with a row that is touched."""
-    ordered = sorted(have)
-    newest, older = ordered[-open_days:], ordered[:-open_days]
-    found = _hit(rows, keys, newest)
-    if older:
-        start = datetime.combine(newest[0], datetime.min.time(), UTC) + _MARGIN
-        late = keys.frame.where(F.col("created_at") < int(start.timestamp() * 1000))
-        late = late.unionByName(_unplaced(rows, keys, newest)).persist()
+    found = _hit(rows, keys.all_, keys.newest)
+    if keys.older and (keys.late or keys.silent):
+        late = keys.all_.frame.where(_is_late(keys.newest))
+        if keys.silent:
+            late = late.unionByName(_unplaced(rows, keys))
+        late = late.persist()
         count = late.count()
-        found += _hit(rows, Keys(late, count), older) if count else []
+        found += _hit(rows, Keys(late, count), keys.older) if count else []
         late.unpersist()
     return found
+
+
+def _is_late(newest: Sequence[date]) -> Column:
+    start = datetime.combine(newest[0], datetime.min.time(), UTC) + _MARGIN
+    return F.col("created_at") < int(start.timestamp() * 1000)
 
 
 def of(rows: DataFrame, keys: Keys) -> DataFrame:
@@ -91,14 +116,11 @@ def others(rows: DataFrame, keys: Keys) -> DataFrame:
     return rows.join(_wanted(keys), on=_hash() == F.col("wanted"), how="left_anti")
 
 
-def _unplaced(rows: DataFrame, keys: Keys, newest: list[date]) -> DataFrame:
-    """Returns the keys without a time that have no row in these days."""
-    silent = keys.frame.where(F.col("created_at").isNull())
-    count = silent.count()
-    if not count:
-        return silent
-    near = rows.where(F.col("day").isin(newest)).select("delivery_key")
-    placed = of(near, Keys(silent, count)).select(_hash())
+def _unplaced(rows: DataFrame, keys: NewKeys) -> DataFrame:
+    """Returns the keys without a time that have no row in the newest days."""
+    silent = keys.all_.frame.where(F.col("created_at").isNull())
+    near = rows.where(F.col("day").isin(keys.newest)).select("delivery_key")
+    placed = of(near, Keys(silent, keys.silent)).select(_hash())
     return silent.join(placed, on="hash", how="left_anti")
 
 

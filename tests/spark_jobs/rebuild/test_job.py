@@ -126,8 +126,8 @@ def newest_and_oldest(spark: SparkSession, *came: dict[str, Any] | None) -> list
         parts.event_parts(frame(spark, "events", events)),
         parts.record_parts(frame(spark, "records", records)),
     ]
-    with touched.keys_of(parts.union(new)) as keys:
-        return sorted((day - DAY).days for day in touched.days(rows, keys, days, 3))
+    with touched.keys_of(parts.union(new), days, 3) as keys:
+        return sorted((day - DAY).days for day in touched.days(rows, keys))
 
 
 @pytest.mark.parametrize("stage", ["receipt", "recalled", "resolved", "dropped", "expired"])
@@ -141,8 +141,8 @@ def test_an_event_of_a_ledger_row_does_not_date_its_delivery(
         [(days[0], "old"), *[(day, f"other-{day}") for day in days[1:]]],
         "day DATE, delivery_key STRING",
     )
-    with touched.keys_of(parts.event_parts(frame(spark, "events", [of_row]))) as keys:
-        assert touched.days(rows, keys, days, 3) == [days[0]]
+    with touched.keys_of(parts.event_parts(frame(spark, "events", [of_row])), days, 3) as keys:
+        assert touched.days(rows, keys) == [days[0]]
 
 
 def test_older_days_are_asked_only_for_keys_that_the_newest_ones_do_not_have(
