@@ -53,7 +53,7 @@ WATCH_BAR: Final = 1.1
 WATCH_S: Final = 70.0
 """Longer than the minute after which each stream asks for its session."""
 SECONDS: Final = 5.0
-WORKER_PER_SECOND: Final = 3_500
+WORKER_PER_SECOND: Final = 7_000
 """Deliveries of the worker beside, more than it was ever seen to send: it has enough to the end."""
 _BETWEEN_S: Final = 4.0
 """First answers of each kind of question, which are not counted."""
