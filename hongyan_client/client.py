@@ -91,15 +91,8 @@ class Client:
         """Sends all and waits for their ends. A notification that fails keeps none of the others back.
         Those without an end after `timeout_s` seconds fail with TimeoutError: they are in doubt."""
         batch = self._core.send_all(notifications, time.monotonic() + timeout_s)
-        summary = SendSummary([], [])
-        # In this order: ends may still come after a timeout.
-        for one, end in zip(batch.notifications, batch.ends, strict=True):
-            if isinstance(end, SentNotification):
-                summary.sent.append(end)
-            else:
-                assert one is not None, "its end is written before it goes"
-                summary.failed.append(NotSentItem(one, TimeoutError() if end is None else end))
-        return summary
+        sent, failed = batch.results()
+        return SendSummary(sent, [NotSentItem(one, why or TimeoutError()) for one, why in failed])
 
     def flush(self, timeout_s: float) -> int:
         """Waits until each notification is safe, at most `timeout_s` seconds. Returns the number of

@@ -132,8 +132,7 @@ class ClientCore:
         batch = SendBatch(self)
         with self._counts.of(batch), self.publisher.driven():
             for number, one in enumerate(notifications):
-                batch.notifications.append(one)
-                batch.ends.append(None)
+                batch.begin(one)
                 try:
                     self._send_one(batch, number, one, until)
                 except BaseException as exc:  # also of a signal: it has no end to be counted
@@ -157,10 +156,7 @@ class ClientCore:
         if (context := current()) is not None:
             batch.traceparents[number] = context
         wired = self._wired(one, context)
-        route = wired[2]
-        lane = batch.last
-        if lane is None or lane.route is not route:
-            lane = batch.lane(route)
+        lane = batch.lane(number, wired[2], one.id, wired[0][2])
         try:
             taken = self.publisher.take(lane.report, number, wired[0], wired[1], self._may_pass)
         except MustWait:

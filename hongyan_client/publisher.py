@@ -24,6 +24,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from hongyan_client.delivery_errors import failure_of, refusal
 from hongyan_client.errors import BufferFull, ClientClosed, SendFailed, WrongProperties
 from hongyan_client.kafka_log import KafkaLog
@@ -84,6 +86,20 @@ MayPass = Callable[[str, bytes | None], bool]
 
 class MustWait(Exception):
     """`may_pass` held the record back: an earlier one of its key is not in Kafka yet."""
+
+
+class _Report(msgspec.Struct, gc=False):
+    """Takes librdkafka's report of one record. There is one for each record in the buffer, so Python's
+    garbage collector does not look at them: none is part of a cycle."""
+
+    publisher: Publisher
+    on_report: OnReport
+    number: int
+    size: int
+    age: int
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        self.publisher.end(self, error, message)
 
 
 class Publisher:
@@ -274,7 +290,7 @@ class Publisher:
                 or self._taken_bytes - self._done_bytes + size > self._most_bytes
             ):
                 return False
-            report = partial(self._ended, on_report, number, size, self._age)
+            report = _Report(self, on_report, number, size, self._age)
             try:
                 # By place: names cost a dictionary for each record.
                 self._client.produce(topic, value, key, ANY, report, None, NOW, headers)  # type: ignore[arg-type]
@@ -338,25 +354,18 @@ class Publisher:
                 self._room.notify_all()
         return True
 
-    def _ended(
-        self,
-        on_report: OnReport,
-        number: int,
-        size: int,
-        age: int,
-        error: KafkaError | None,
-        message: Message,
-    ) -> None:
+    def end(self, report: _Report, error: KafkaError | None, message: Message) -> None:
         """Ends one record. Runs in the thread that holds the poll lock."""
         self._done += 1
-        self._done_bytes += size
+        self._done_bytes += report.size
         if self._ages is not None:
-            self._ages.ended(age)
+            self._ages.ended(report.age)
         if error is None:
-            on_report(number, None, message)
+            report.on_report(report.number, None, message)
         else:
             self._failed += 1
-            on_report(number, failure_of(error, message.topic() or ""), message)
+            failure = failure_of(error, message.topic() or "")
+            report.on_report(report.number, failure, message)
 
     def _run(self) -> None:
         """Polls while no caller does, until `close`. Then ends the records that are left."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from hongyan_client.composition import compose
+from hongyan_client.errors import WrongNotification
 from hongyan_client.sends.lane_route import LaneRoute
 from hongyan_client.sends.pending_send import SendHost, SentNotification
-from hongyan_client.sends.send_batch import SendBatch
-from message.envelope import Notification
+from hongyan_client.sends.send_batch import LaneSends, SendBatch
+from message.envelope import Notification, encode
 
 ROUTE = LaneRoute("sms.notice", "hongyan.dispatch.sms.notice", 60_000)
 
@@ -34,17 +36,23 @@ class Report:
         return 1, 1_800_000_000_000
 
 
-class Ends(list[Any]):
-    """Notes at each end whether the batch still has the notification."""
+class Bodies(list[Any]):
+    """Notes at each body that goes whether its end is there."""
 
     def __init__(self, batch: SendBatch) -> None:
-        super().__init__([None])
+        super().__init__()
         self._batch = batch
-        self.had: list[bool] = []
+        self.ended: list[bool] = []
 
-    def __setitem__(self, number: Any, end: Any) -> None:
-        self.had.append(self._batch.notifications[number] is not None)
-        super().__setitem__(number, end)
+    def __setitem__(self, number: Any, body: Any) -> None:
+        if body is None:
+            self.ended.append(self._batch.has_ended())
+        super().__setitem__(number, body)
+
+
+@pytest.fixture(autouse=True)
+def _none_acknowledged() -> None:
+    ROUTE.acknowledged = 0
 
 
 @pytest.fixture
@@ -55,32 +63,84 @@ def notification() -> Notification:
 @pytest.fixture
 def batch(notification: Notification) -> SendBatch:
     made = SendBatch(cast(SendHost, Host()))
-    made.notifications.append(notification)
-    made.ends = Ends(made)
+    made._bodies = Bodies(made)
+    made.begin(notification)
     return made
+
+
+def checked(batch: SendBatch, notification: Notification) -> LaneSends:
+    return batch.lane(0, ROUTE, notification.id, encode(notification))
+
+
+def sent(notification: Notification, *place: int) -> SentNotification:
+    return SentNotification(notification.id, ROUTE.topic, *place)
+
+
+def ended(batch: SendBatch) -> list[bool]:
+    return cast(Bodies, batch._bodies).ended
 
 
 def test_an_acknowledged_send_has_its_end_before_its_notification_goes(
     batch: SendBatch, notification: Notification
 ) -> None:
-    batch.lane(ROUTE).report(0, None, cast(Any, Report()))
-    assert batch.ends == [SentNotification(notification.id, ROUTE.topic, 3, 17, 1_800_000_000_000)]
-    assert batch.notifications == [None]
-    assert cast(Ends, batch.ends).had == [True]
+    report = checked(batch, notification).report
+    report(0, None, cast(Any, Report()))
+    report(0, None, cast(Any, Report()))  # a second one changes nothing
+    assert batch.results() == ([sent(notification, 3, 17, 1_800_000_000_000)], [])
+    assert ended(batch) == [True]
+    assert ROUTE.acknowledged == 1
 
 
 def test_a_spooled_send_has_its_end_before_its_notification_goes(
     batch: SendBatch, notification: Notification
 ) -> None:
-    batch.end(0, SentNotification(notification.id, ROUTE.topic, -1, -1, 0))
-    assert batch.notifications == [None]
-    assert cast(Ends, batch.ends).had == [True]
+    checked(batch, notification)
+    batch.end(0, sent(notification, -1, -1, 0))
+    assert batch.results() == ([sent(notification, -1, -1, 0)], [])
+    assert ended(batch) == [True]
 
 
 def test_a_send_that_failed_keeps_its_notification(
     batch: SendBatch, notification: Notification
 ) -> None:
+    checked(batch, notification)
     failure = TimeoutError()
     batch.end(0, failure)
-    assert batch.ends == [failure]
-    assert batch.notifications == [notification]
+    assert batch.has_ended()
+    assert batch.results() == ([], [(notification, failure)])
+
+
+def test_a_send_without_an_end_keeps_its_notification(
+    batch: SendBatch, notification: Notification
+) -> None:
+    checked(batch, notification)
+    assert not batch.has_ended()
+    assert batch.results() == ([], [(notification, None)])
+
+
+def test_a_refused_send_comes_back_as_it_was_given(batch: SendBatch) -> None:
+    wrong = cast(Notification, object())
+    refusal = WrongNotification("bad_id", "no id")
+    batch.begin(wrong)
+    batch.end(1, refusal)
+    assert batch.results()[1][1] == (wrong, refusal)
+
+
+def test_a_send_with_a_field_of_another_type_comes_back(notification: Notification) -> None:
+    batch = SendBatch(cast(SendHost, Host()))
+    odd = replace(notification, created_at=cast(int, 1.5))
+    batch.begin(odd)
+    checked(batch, odd)
+    assert batch.results() == ([], [(odd, None)])
+
+
+def test_many_sends_have_each_its_own_place(notification: Notification) -> None:
+    batch = SendBatch(cast(SendHost, Host()))
+    for number in range(3_000):
+        batch.begin(notification)
+        batch.lane(number, ROUTE, str(number), b"")
+    for number in reversed(range(3_000)):
+        batch.end(number, sent(notification, number % 7, -1, 0))
+    found, left = batch.results()
+    assert [(int(one.id), one.partition) for one in found] == [(n, n % 7) for n in range(3_000)]
+    assert left == []
