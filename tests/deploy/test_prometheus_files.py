@@ -18,6 +18,8 @@ from tests.deploy.watching import (
     metrics_of,
     panels,
     rules,
+    scraped_labels,
+    tried_series,
 )
 from tests.foreign.promtool import promtool
 
@@ -43,6 +45,11 @@ def test_each_alert_is_tried_twice() -> None:
         for one in group["promql_expr_test"]
     ]
     assert sorted(tried) == sorted((name, fires) for name in alerts() for fires in (False, True))
+
+
+def test_the_series_that_try_the_alerts_have_all_labels_of_a_scrape() -> None:
+    for metric, labels in tried_series():
+        assert labels == scraped_labels(metric), metric
 
 
 def test_a_rule_that_names_no_metric_of_ours_would_be_found() -> None:

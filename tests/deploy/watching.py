@@ -18,6 +18,10 @@ RULES: Final = REPOSITORY / "deploy" / "prometheus" / "rules.yaml"
 RULES_TEST: Final = REPOSITORY / "deploy" / "prometheus" / "rules_test.yaml"
 DASHBOARD: Final = REPOSITORY / "deploy" / "grafana" / "hongyan.json"
 _QUOTED = re.compile(r'"[^"]*"')
+_SERIES = re.compile(r"([\w:]+)\{(.*)\}")
+_LABEL = re.compile(r'(\w+)="[^"]*"')
+_OF_SCRAPES: Final = frozenset({"job", "instance"})
+"""Labels that a scrape adds to every sample."""
 _NAME = re.compile(r"\b(?:hongyan|process|python)[_:][a-z0-9_:]+")
 _INTERVALS = {"$__rate_interval": "5m", "$__interval": "1m", "$__range": "1h"}
 _VARIABLE = re.compile(r"\$\w+")
@@ -65,6 +69,24 @@ def known_metrics() -> set[str]:
     spool = {f"hongyan_spool_{name}" for name in SpoolReadings._fields}
     ours = {name for family in FAMILIES for name in _samples(family.name, family.type)}
     return recorded() | ours | spool
+
+
+def tried_series() -> Iterator[tuple[str, set[str]]]:
+    """Yields the series on which the alerts are tried: metric, names of its labels."""
+    for group in yaml.safe_load(RULES_TEST.read_text("utf-8"))["tests"]:
+        for one in group["input_series"]:
+            found = _SERIES.fullmatch(one["series"])
+            assert found, f"{one['series']} has no labels"
+            yield found[1], set(_LABEL.findall(found[2]))
+
+
+def scraped_labels(metric: str) -> set[str]:
+    """Returns the labels of a metric's samples in Prometheus."""
+    for family in FAMILIES:
+        if metric in _samples(family.name, family.type):
+            bound = {"le"} if metric.endswith("_bucket") else set()
+            return {*family.labels, *bound, *_OF_SCRAPES}
+    return set(_OF_SCRAPES)
 
 
 def _samples(name: str, kind: MetricType) -> Iterable[str]:
