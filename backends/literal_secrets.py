@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from backends.environment import ACCOUNTS, KeyPath, variable_of
+from backends.url_passwords import has_password
 
 ALLOWING: Final = "allow_literal_secrets"
 _CHECKS: Final = "checks"
-_PASSWORD: Final = re.compile(r"://[^/@:\s]*:[^/@\s]+@|[?&]password=[^&]")
 
 
 class FileText(str):
@@ -31,7 +30,7 @@ def literals(
 ) -> list[tuple[KeyPath, str]]:
     """Returns the secrets at `keys`, and the passwords in the URLs at `logins`: (key, error text)."""
     found = [(key, no_literal(key)) for key in keys if _text_at(data, key)]
-    urls = [key for key in logins if _PASSWORD.search(_text_at(data, key))]
+    urls = [key for key in logins if has_password(_text_at(data, key))]
     return found + [(key, f"holds a password; {no_literal(key)}") for key in urls]
 
 

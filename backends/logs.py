@@ -18,15 +18,16 @@ import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 
 from backends.settings import LogSettings
+from backends.url_passwords import HIDDEN as HIDDEN
+from backends.url_passwords import hide_passwords
 
-HIDDEN: Final = "***"
 _SECRET_KEY = re.compile(
     r"pass(word|wd)?$|secret|token|authorization|credential|api_?key|private_?key|payload_key|hash_key|cookie",
     re.IGNORECASE,
 )
-_URL_LOGIN = re.compile(r"(?P<head>://[^\s/:@]*):[^\s/@]+@")
 _URL_QUERY = re.compile(
-    r"(?P<head>[?&][a-z_-]*(?:token|secret|key|sign|signature|password)=)[^&\s\"']+", re.IGNORECASE
+    r"(?P<head>[?&][a-z_-]*(?:token|secret|key|sign|signature|password|passwd|passphrase)=)[^&\s\"']+",
+    re.IGNORECASE,
 )
 """Some providers put them there: WeCom's corpsecret, WeChat's access_token, a robot's key."""
 _DEPTH: Final = 5
@@ -152,6 +153,5 @@ def _shown(key: str, value: Any, depth: int) -> Any:
 
 
 def _text(value: str) -> str:
-    if "://" in value:
-        value = _URL_LOGIN.sub(rf"\g<head>:{HIDDEN}@", value)
+    value = hide_passwords(value)
     return _URL_QUERY.sub(rf"\g<head>{HIDDEN}", value) if "=" in value else value

@@ -41,7 +41,7 @@ _CLIENT_SECRETS: Final = (
 """Properties of `kafka.client` that are secret."""
 SECRETS: Final = (*_LITERAL, *(("kafka", "client", name) for name in _CLIENT_SECRETS))
 """Paths of all secrets outside of accounts."""
-_LOGINS: Final = (
+LOGINS: Final = (
     ("console", "database_url"),
     ("database", "url"),
     ("redis", "url"),
@@ -411,7 +411,7 @@ def load(path: str | Path | None = None, environ: Mapping[str, str] | None = Non
     environ = os.environ if environ is None else environ
     file = file_of(path, environ)
     reader = SettingsReader(Settings, file, environ)
-    settings = reader.read(SECRETS, _LOGINS)
+    settings = reader.read(SECRETS, LOGINS)
     base = str(file.parent if file else Path())
     return msgspec.structs.replace(settings, base=base, origins=reader.origins)
 

@@ -8,10 +8,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from backends.logs import HIDDEN, blacked_out
-from backends.settings import SECRETS, Settings
+from backends.settings import LOGINS, SECRETS, Settings
+from backends.url_passwords import hide_password
 
 DEFAULT: Final = "default"
 _SECRETS: Final = frozenset(".".join(path) for path in SECRETS)
+_LOGINS: Final = frozenset(".".join(path) for path in LOGINS)
 _NOT_KEYS: Final = ("base", "origins")
 _PLAIN: Final = frozenset({"provider", "endpoint", "ca_file", "rate_per_s", "burst", "counted_as"})
 """Keys of an account that are no secret, whatever its provider."""
@@ -65,7 +67,8 @@ def _shown(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif key in _SECRETS and value:
         yield key, HIDDEN
     else:
-        yield key, blacked_out(key, value)
+        plain = hide_password(value) if key in _LOGINS else value
+        yield key, blacked_out(key, plain)
 
 
 def _origin(settings: Settings, key: str) -> str:

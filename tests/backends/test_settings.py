@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from backends.settings import FileText, Settings, SettingsError, load
+from backends.settings import LOGINS, FileText, Settings, SettingsError, load
 
 
 @pytest.fixture
@@ -181,6 +181,15 @@ def test_variables_that_kubernetes_makes_are_left_alone(file: Path) -> None:
 def test_a_kafka_property_is_given_by_a_variable(file: Path) -> None:
     found = load(file, {"HONGYAN_KAFKA__CLIENT__SASL_PASSWORD": "s3cret"})
     assert found.kafka.client == {"sasl.password": "s3cret"}
+
+
+@pytest.mark.parametrize("password", ["p", "Zm9v/YmFy", "p@ss", "two words", "a:b?c#d"])
+@pytest.mark.parametrize(("table", "key"), LOGINS)
+def test_a_password_in_a_url_of_the_file_is_refused_whatever_its_characters(
+    file: Path, table: str, key: str, password: str
+) -> None:
+    file.write_text(f'[{table}]\n{key} = "postgresql://hongyan:{password}@db/hongyan"\n')
+    assert f"{table}.{key}: holds a password" in refused(file, {})
 
 
 @pytest.mark.parametrize("flag", ["true", "1"])

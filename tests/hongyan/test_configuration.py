@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.settings import SECRETS, load
+from backends.settings import LOGINS, SECRETS, load
 from hongyan.configuration import require_sound
 from hongyan.output.settings import settings_shown
 from tests.hongyan.conftest import Run
@@ -73,6 +73,15 @@ def test_every_secret_is_masked() -> None:
     rows = settings_shown(load(None, given))
     assert [row.value for row in rows].count("***") == len(SECRETS)
     assert not [row for row in rows if "geheim" in str(row.value)]
+
+
+@pytest.mark.parametrize("password", ["geheim", "ge/heim", "x@geheim", "x geheim"])
+def test_every_password_in_a_url_is_masked(password: str) -> None:
+    url = f"postgresql://hongyan:{password}@db/hongyan"
+    given = {"HONGYAN_" + "__".join(path).upper(): url for path in LOGINS}
+    rows = settings_shown(load(None, given))
+    shown = [row.value for row in rows if row.origin in given]
+    assert shown == ["postgresql://hongyan:***@db/hongyan"] * len(LOGINS)
 
 
 def test_every_key_of_every_table_is_among_the_rows() -> None:
