@@ -22,7 +22,8 @@ from backends.url_passwords import HIDDEN as HIDDEN
 from backends.url_passwords import hide_passwords
 
 _SECRET_KEY = re.compile(
-    r"pass(word|wd)?$|secret|token|authorization|credential|api_?key|private_?key|payload_key|hash_key|cookie",
+    r"pass(word|wd|phrase)?$|secret|token|authorization|credential|api_?key|private_?key|payload_key|hash_key|cookie"
+    r"|key\.pem$",
     re.IGNORECASE,
 )
 _URL_QUERY = re.compile(

@@ -37,6 +37,9 @@ _CLIENT_SECRETS: Final = (
     "ssl.keystore.password",
     "ssl.key.pem",
     "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.assertion.private.key.pem",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
 )
 """Properties of `kafka.client` that are secret."""
 SECRETS: Final = (*_LITERAL, *(("kafka", "client", name) for name in _CLIENT_SECRETS))

@@ -56,6 +56,8 @@ def test_what_is_below_the_level_is_not_logged() -> None:
         {"cause": "cannot reach redis://:hunter2@cache:6379"},
         {"cause": "cannot reach postgresql://me:Zm9v/hunter2@db/hongyan, tried 3 times"},
         {"cause": "cannot reach redis://:p@hunter2@cache:6379"},
+        {"client": {"sasl.oauthbearer.assertion.private.key.passphrase": "hunter2"}},
+        {"client": {"sasl.oauthbearer.assertion.private.key.pem": "hunter2"}},
         {"cause": "GET https://h/cgi-bin/gettoken?corpid=ww1&corpsecret=hunter2 failed"},
         {"url": "/cgi-bin/message/send?access_token=hunter2&debug=1"},
     ],

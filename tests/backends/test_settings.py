@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from backends.settings import LOGINS, FileText, Settings, SettingsError, load
+from backends.settings import LOGINS, SECRETS, FileText, Settings, SettingsError, load
 
 
 @pytest.fixture
@@ -190,6 +190,12 @@ def test_a_password_in_a_url_of_the_file_is_refused_whatever_its_characters(
 ) -> None:
     file.write_text(f'[{table}]\n{key} = "postgresql://hongyan:{password}@db/hongyan"\n')
     assert f"{table}.{key}: holds a password" in refused(file, {})
+
+
+@pytest.mark.parametrize("name", [path[-1] for path in SECRETS if path[0] == "kafka"])
+def test_a_secret_property_of_kafka_is_refused_in_the_file(file: Path, name: str) -> None:
+    file.write_text(f'[kafka.client]\n"{name}" = "s3cret"\n')
+    assert f"kafka.client.{name}: a secret must not be in the file" in refused(file, {})
 
 
 @pytest.mark.parametrize("flag", ["true", "1"])
