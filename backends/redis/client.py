@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final, cast
+from urllib.parse import urlsplit
 
 import redis
 from redis.backoff import NoBackoff
@@ -44,10 +45,21 @@ def connect(settings: RedisSettings) -> redis.Redis:
     Raises ValueError for a URL that cannot be read.
     """
     timeout_s = settings.timeout_ms / 1000
+    _check_port(settings.url)
     try:
         return _client(settings, timeout_s)
     except (TypeError, redis.RedisError):  # raised for options when a connection is made
         raise ValueError("it has an option that is not known, or a wrong value of one") from None
+
+
+def _check_port(url: str) -> None:
+    """Raises ValueError, whose text is not urllib's: that one quotes the password up to a slash in it."""
+    try:
+        urlsplit(url).port  # noqa: B018 (raises ValueError for what is no port)
+    except ValueError:
+        raise ValueError(
+            "its port is no number from 0 to 65535; / ? # [ ] in a password are written %2F %3F %23 %5B %5D"
+        ) from None
 
 
 def _client(settings: RedisSettings, timeout_s: float) -> redis.Redis:

@@ -57,6 +57,8 @@ def database_url(url: str, base: str | Path = ".") -> URL:
     except (sa.ArgumentError, ValueError):
         raise ValueError("it cannot be read: write postgresql://… or sqlite:///FILE") from None
     backend = parsed.get_backend_name()
+    if "@" in (parsed.host or ""):  # errors of a connection would show the rest of the password
+        raise ValueError("an @ in its password is written %40")
     if parsed.port is not None and not 0 < parsed.port <= _MAX_PORT:
         raise ValueError(f"there are ports from 1 to {_MAX_PORT}")
     if backend == "postgresql":
@@ -85,7 +87,9 @@ def _checked(url: URL) -> URL:
 def masked(url: str | URL) -> str:
     """Returns the URL for logs and errors, without password and query."""
     try:
-        return make_url(url).set(query={}).render_as_string(hide_password=True)
+        parsed = make_url(url)
+        host = (parsed.host or "").rpartition("@")[2]  # what is before it is of the password
+        return parsed.set(query={}, host=host or None).render_as_string(hide_password=True)
     except (sa.ArgumentError, ValueError):
         return "a URL that cannot be read"
 

@@ -42,6 +42,8 @@ def outbox_url(url: str) -> URL:
         raise ValueError(
             "it cannot be read: write postgresql://…, mysql://… or sqlite:///FILE"
         ) from None
+    if "@" in (parsed.host or ""):  # errors of a connection would show the rest of the password
+        raise ValueError("an @ in its password is written %40")
     driver = DRIVERS.get(parsed.get_backend_name())
     if driver is None:
         raise ValueError(

@@ -43,6 +43,17 @@ def test_a_masked_url_shows_no_secret() -> None:
     assert masked("s3cret") == "a URL that cannot be read"
 
 
+def test_a_masked_url_shows_no_end_of_a_password_with_an_at() -> None:
+    assert masked("postgresql://u:t0p@s3cret@h:5/d") == "postgresql://u:***@h:5/d"
+
+
+def test_an_at_in_a_password_is_refused_since_its_end_would_be_the_host() -> None:
+    with pytest.raises(ValueError, match="%40") as caught:
+        database_url("postgresql://u:t0p@s3cret@h:5/d")
+    assert "s3cret" not in str(caught.value)
+    assert database_url("postgresql://u:t0p%40s3cret@h:5/d").password == "t0p@s3cret"
+
+
 @pytest.mark.parametrize(
     "cause",
     [
