@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from io import StringIO
 from traceback import walk_tb
 from typing import Any, Final, TextIO
 
@@ -95,22 +96,28 @@ def _processors(console: bool, *, colors: bool) -> list[Any]:
         structlog.contextvars.merge_contextvars,
         _identify,
         structlog.processors.add_log_level,
-        redact,
     ]
     if console:
         stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
-        plain = structlog.dev.plain_traceback
         console_renderer = structlog.dev.ConsoleRenderer(
-            colors=colors, pad_event_to=28, exception_formatter=plain
+            colors=colors, pad_event_to=28, exception_formatter=_traceback
         )
-        return [*shared, stamp, console_renderer]
+        return [*shared, redact, stamp, console_renderer]
     return [
         *shared,
         structlog.processors.TimeStamper(fmt="iso", key="time"),
         structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
+        redact,  # after the line above: the texts of exceptions have URLs, too
         _head_first,
         structlog.processors.JSONRenderer(ensure_ascii=False),
     ]
+
+
+def _traceback(stream: TextIO, exc_info: Any) -> None:
+    """Writes a traceback as structlog does, with its secrets blacked out."""
+    written = StringIO()
+    structlog.dev.plain_traceback(written, exc_info)
+    stream.write(_text(written.getvalue()))
 
 
 def _identify(

@@ -81,6 +81,22 @@ def test_a_traceback_shows_no_local_variable(form: Literal["json", "console"]) -
     assert "hunter2" not in stream.getvalue()
 
 
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_the_text_of_an_exception_shows_no_secret(form: Literal["json", "console"]) -> None:
+    stream = io.StringIO()
+    configure(LogSettings(format=form), stream=stream)
+    try:
+        try:
+            raise OSError("no route to redis://:hunter2@cache")
+        except OSError as exc:
+            raise RuntimeError("GET /gettoken?corpsecret=hunter2 failed") from exc
+    except RuntimeError:
+        structlog.get_logger().exception("broke")
+    assert "hunter2" not in stream.getvalue()
+    assert f"redis://:{HIDDEN}@cache" in stream.getvalue()
+    assert "corpsecret=" in stream.getvalue()
+
+
 def test_what_is_no_secret_stays_as_it_is() -> None:
     event = {"event": "x", "url": "http://h:80/p", "key": "a1", "token": "", "count": 3}
     assert redact(None, "info", dict(event)) == event
@@ -102,3 +118,4 @@ def test_what_a_library_logs_is_one_line_of_json_among_the_others() -> None:
         "lost it",
     )
     assert entry["level"] == "warning"
+    assert entry["exception"][0]["exc_value"] == f"no route to redis://:{HIDDEN}@cache"
