@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +28,16 @@ _MAX_PORT: Final = 65_535
 DEAD_PEER_MS: Final = 6_000
 """Time after which a connection with unacknowledged bytes counts as dead."""
 
+_CONNECT: Final[Mapping[str, str | int]] = {
+    "connect_timeout": CONNECT_S,
+    "application_name": "hongyan",
+    "keepalives": 1,
+    "keepalives_idle": 3,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+    "tcp_user_timeout": DEAD_PEER_MS,
+}
+"""Options of libpq, where the URL names no other value."""
 _SESSION = {
     "default_transaction_isolation": "read committed",
     "lock_timeout": str(BUSY_MS),
@@ -210,16 +220,8 @@ def _postgres(url: URL, hot: bool, keeps_plans: bool, pool_size: int, statement_
         pool_use_lifo=True,
         hide_parameters=True,
         isolation_level="AUTOCOMMIT",
-        connect_args={
-            "connect_timeout": CONNECT_S,
-            "application_name": "hongyan",
-            "keepalives": 1,
-            "keepalives_idle": 3,
-            "keepalives_interval": 1,
-            "keepalives_count": 3,
-            "tcp_user_timeout": DEAD_PEER_MS,
-            **url.query,
-        },
+        # SQLAlchemy gives the driver the URL's own options, several hosts in libpq's form.
+        connect_args={name: value for name, value in _CONNECT.items() if name not in url.query},
     )
     plans = _FIXED_PLANS if hot else _KEPT_PLANS if keeps_plans else {}
     session = _SESSION | {"statement_timeout": str(statement_ms)} | plans

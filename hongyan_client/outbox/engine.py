@@ -80,11 +80,9 @@ def _connect_args(url: URL, waits: OutboxWaits) -> dict[str, Any]:
             "read_timeout": waits.answer_s,
             "write_timeout": waits.answer_s,
         }
-    return {
-        "connect_timeout": round(waits.busy_s),
-        "application_name": "hongyan-relay",
-        **url.query,
-    }
+    ours = {"connect_timeout": round(waits.busy_s), "application_name": "hongyan-relay"}
+    # SQLAlchemy gives the driver the URL's own options, several hosts in libpq's form.
+    return {name: value for name, value in ours.items() if name not in url.query}
 
 
 def _end_idle_transactions(connection: Any, _record: object) -> None:

@@ -1,16 +1,33 @@
 import sqlite3
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import Engine, event
 from sqlalchemy import exc as sa
 
 from backends.sql import database as sql
 from backends.sql.database import Database, database_url, masked
 from backends.sql.errors import SqlAway, SqlNoSchema, SqlPoolBusy, SqlTimeout, judged
 from backends.sql.fair_pool import FairPool
+
+
+def arguments(engine: Engine) -> dict[str, Any]:
+    """Returns what the engine calls the driver with, which connects to nothing."""
+    found: dict[str, Any] = {}
+
+    def connect(_dialect: object, _record: object, _args: object, named: dict[str, Any]) -> None:
+        found.update(named)
+        raise psycopg.OperationalError
+
+    event.listen(engine, "do_connect", connect)
+    with pytest.raises(sa.OperationalError):
+        engine.connect()
+    found.pop("context", None)  # psycopg's adapters, of SQLAlchemy
+    return found
 
 
 @pytest.mark.parametrize(
@@ -35,6 +52,22 @@ def test_a_url_that_cannot_be_used_says_what_to_write(url: str) -> None:
     with pytest.raises(ValueError, match="sqlite:///") as caught:
         database_url(url)
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "host=127.0.0.1:5&host=127.0.0.2:6&target_session_attrs=read-write",
+        "host=127.0.0.1&host=127.0.0.2",
+        "host=127.0.0.1,127.0.0.2&port=5,6",
+        "connect_timeout=9&application_name=ours&sslmode=disable",
+    ],
+)
+def test_the_options_of_a_url_reach_the_driver_as_sqlalchemy_reads_them(options: str) -> None:
+    url = database_url(f"postgresql://u:p@/d?{options}")
+    own = url.get_dialect()().create_connect_args(url)[1]
+    with closing(Database(url)) as database:
+        assert arguments(database.engine) == {**sql._CONNECT, **own}
 
 
 def test_a_masked_url_shows_no_secret() -> None:

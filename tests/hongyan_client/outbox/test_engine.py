@@ -2,7 +2,8 @@
 
 import pytest
 
-from hongyan_client.outbox.engine import outbox_url
+from hongyan_client.outbox.engine import outbox_engine, outbox_url
+from tests.backends.sql.test_database import arguments
 
 
 def test_an_at_in_a_password_is_refused_since_its_end_would_be_the_host() -> None:
@@ -10,3 +11,12 @@ def test_an_at_in_a_password_is_refused_since_its_end_would_be_the_host() -> Non
         outbox_url("mysql://u:t0p@s3cret@h:5/d")
     assert "s3cret" not in str(caught.value)
     assert outbox_url("mysql://u:t0p%40s3cret@h:5/d").password == "t0p@s3cret"
+
+
+def test_several_hosts_reach_the_driver_as_sqlalchemy_reads_them() -> None:
+    engine = outbox_engine(
+        "postgresql://u:p@/d?host=127.0.0.1:5&host=127.0.0.2:6&connect_timeout=9"
+    )
+    found = arguments(engine)
+    assert (found["host"], found["port"]) == ("127.0.0.1,127.0.0.2", "5,6")
+    assert (found["connect_timeout"], found["application_name"]) == ("9", "hongyan-relay")
