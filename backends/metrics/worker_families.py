@@ -135,7 +135,8 @@ LOGIN_REFUSED: Final = _gauge(
 )
 RATES_SHARED: Final = _gauge(
     "rates_shared",
-    "1 while the fleet's token buckets answer, 0 while this worker keeps to its share.",
+    "1 while the fleet's token buckets answer, 0 while this worker keeps to its share; absent without"
+    " `redis.url`, and until they were asked.",
     watch="0: Redis is away",
 )
 RATE_TOKENS: Final = _gauge(

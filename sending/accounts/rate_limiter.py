@@ -57,6 +57,8 @@ class RateLimiter:
         """Set to have `tidy` called soon: a refusal waits for the way to the fleet."""
         self.shared = False
         """Whether the fleet's buckets answered last time. `_note` writes it under `_asking`."""
+        self._asked = False
+        """Whether they were asked: until then `shared` tells nothing of Redis. Written as `shared`."""
         self._fleet = buckets
         self._trusted_at = float("-inf")
         """Time from which the fleet's buckets decide; infinite while Redis is away. Under `_asking`."""
@@ -181,7 +183,7 @@ class RateLimiter:
 
     def readings(self) -> Iterator[Reading]:
         """Yields what `/metrics` shows."""
-        if self._leases:
+        if self._leases and self._asked:
             yield Reading(worker_families.RATES_SHARED, {}, float(self.shared))
         for lease in self._leases.values():
             account = {"account": lease.name}
@@ -271,6 +273,7 @@ class RateLimiter:
         elif not trusted:
             self._trusted_at = min(self._trusted_at, self._monotonic() + TRUST_S)
         self.shared = answered and trusted
+        self._asked = True
 
     def _of_own(
         self, leases: Sequence[TokenLease], wanted: Sequence[tuple[int, int]], backs: Sequence[int]

@@ -294,6 +294,32 @@ def test_readings_tell_who_decides_and_how_many_share() -> None:
     }
 
 
+def shared_readings(rates: RateLimiter) -> list[float]:
+    return [r.value for r in rates.readings() if r.family.name == "hongyan_rates_shared"]
+
+
+def test_without_redis_no_reading_says_that_it_is_away() -> None:
+    bench = Bench(account("a", 100.0), shared=False)
+    bench.drain()
+    bench.rates.tidy()
+    assert shared_readings(bench.rates) == []
+
+
+def test_who_decides_is_told_from_the_first_answer_on() -> None:
+    bench = Bench(account("a", 100.0))
+    bench.rates.tidy()
+    assert shared_readings(bench.rates) == []
+    bench.drain()
+    assert shared_readings(bench.rates) == [1]
+
+
+def test_who_decides_is_told_from_the_first_failure_on() -> None:
+    bench = Bench(account("a", 100.0))
+    bench.redis.away = True
+    bench.drain()
+    assert shared_readings(bench.rates) == [0]
+
+
 # -- threads --
 
 
