@@ -155,13 +155,15 @@ class RateLimiter:
             return lease.wait_s(now)
 
     def tidy(self) -> None:
-        """Follows the fleet's paces. Gives back tokens held for too long, for others to use."""
+        """Follows the fleet's paces. Gives back tokens held for too long, for others to use. Asks a Redis
+        that was away, also while nothing is sent."""
         self._paces.tick()
         now = self._monotonic()
         with self._lock:
             for lease in self._leases.values():
                 lease.expire(now)
-            idle = [p for p in self._leases.values() if p.back and not p.tokens]
+            lost = self._asked and not self.shared
+            idle = [p for p in self._leases.values() if lost or (p.back and not p.tokens)]
         if idle:
             self._exchange(idle, want=False)
 

@@ -20,7 +20,7 @@ from backends.settings import RedisSettings
 from channels.channel import Account
 from deploy.local.stack import Stack
 from idempotency.ledger import LedgerUnavailable
-from sending.accounts.fleet_size import REFRESH_S, FleetSize, LimitsMaintenance
+from sending.accounts.fleet_size import REFRESH_S, TIDY_S, FleetSize, LimitsMaintenance
 from sending.accounts.rate_limiter import UNBOUNDED, RateLimiter
 from sending.accounts.token_lease import LEASE_S
 from tests.harness.waiting import await_
@@ -318,6 +318,22 @@ def test_who_decides_is_told_from_the_first_failure_on() -> None:
     bench.redis.away = True
     bench.drain()
     assert shared_readings(bench.rates) == [0]
+
+
+def test_redis_is_seen_again_also_while_nothing_is_sent() -> None:
+    bench = Bench(account("a", 100.0))
+    bench.redis.away = True
+    bench.drain()
+    bench.time += LEASE_S
+    bench.rates.tidy()
+    bench.redis.away = False
+    for _ in range(6):
+        bench.time += TIDY_S
+        bench.rates.tidy()
+    assert shared_readings(bench.rates) == [1]
+    asked = len(bench.redis.asked)
+    bench.rates.tidy()
+    assert len(bench.redis.asked) == asked, "nobody asks on"
 
 
 # -- threads --
