@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from backends.problems import Problem
 from backends.toml_text import MAX_DEPTH
@@ -32,7 +32,8 @@ ACCOUNTS: Final = "accounts"
 """Tables of tables that people name."""
 _CLIENT: Final = ["kafka", "client"]
 """The table of librdkafka's properties, whose names have dots."""
-_LISTS: Final = frozenset({"lanes"})
+_SPARK: Final = ["spark", "properties"]
+"""The table of Spark's properties, whose names have dots and capitals."""
 _WRITE: Final = "a setting is written HONGYAN_TABLE__KEY, with two underscores"
 
 KeyPath = tuple[str, ...]
@@ -44,9 +45,7 @@ class EnvironmentVariable:
     def __init__(self, name: str, text: str) -> None:
         self.name = name
         self.parts = name[len(PREFIX) :].lower().split("__")
-        self.value: Any = text
-        if self.parts[-1] in _LISTS:
-            self.value = [part.strip() for part in text.split(",") if part.strip()]
+        self.text = text
 
     def problem(self, text: str) -> Problem:
         """Returns a problem of this variable."""
@@ -85,9 +84,30 @@ def path_of(
         return Problem(variable.name, 0, "", f"there is no such setting; {hint}")
     if parts[0] == ACCOUNTS or parts[:2] == ["receipts", ACCOUNTS]:
         return _path_in_accounts(variable, data)
+    if parts[:2] == _SPARK and len(parts) > 2:
+        text = "its names have dots and capitals, which no variable has; write it in the file"
+        return Problem(variable.name, 0, ".".join(_SPARK), text)
     if parts[:2] == _CLIENT and len(parts) == 3:
         return (*_CLIENT, parts[2].replace("_", "."))
     return tuple(parts)
+
+
+def value_of(text: str, path: KeyPath, schema: type) -> str | list[str]:
+    """Returns the value that a text from outside the file gives to the setting at this path."""
+    if not _is_list(path, schema):
+        return text
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _is_list(path: KeyPath, schema: type) -> bool:
+    """Whether the setting at this path is a list of texts."""
+    kind: Any = schema
+    for part in path:
+        if hasattr(kind, "__struct_fields__"):
+            kind = get_type_hints(kind).get(part)
+        else:
+            kind = get_args(kind)[1] if get_origin(kind) is dict else None
+    return bool(kind == list[str])
 
 
 def _path_in_accounts(variable: EnvironmentVariable, data: Mapping[str, Any]) -> KeyPath | Problem:

@@ -1,4 +1,5 @@
-"""Configuration: `hongyan.toml`. The environment overrides every key; the file holds no secret.
+"""Configuration: `hongyan.toml`. The environment overrides every key but Spark's properties; the file holds
+no secret.
 
 `HONGYAN_KAFKA__BOOTSTRAP` overrides `[kafka] bootstrap`. A secret comes from the environment, or from
 `KEY_file = "/path"` in place of KEY (docs/configuration.md).

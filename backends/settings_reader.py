@@ -9,7 +9,15 @@ from typing import Any, Final, Generic, TypeVar, get_args, get_type_hints
 import msgspec
 
 from backends.durations import number_hint
-from backends.environment import ACCOUNTS, KeyPath, meant_by, path_of, variable_of, variables
+from backends.environment import (
+    ACCOUNTS,
+    KeyPath,
+    meant_by,
+    path_of,
+    value_of,
+    variable_of,
+    variables,
+)
 from backends.literal_secrets import ALLOWING, literals, mark, unmark
 from backends.problems import Problem, SettingsError
 from backends.toml_lines import key_lines, line_of
@@ -90,7 +98,7 @@ class SettingsReader(Generic[S]):
                 continue
             key = path[-1]
             table.pop(key.removesuffix(_FILE) if key.endswith(_FILE) else f"{key}{_FILE}", None)
-            table[key] = variable.value
+            table[key] = value_of(variable.text, path, self._schema)
             self.origins[".".join(path)] = variable.name
         self._check_made(made)
 
@@ -145,7 +153,7 @@ class SettingsReader(Generic[S]):
         if not text:
             self.problems.append(self._problem(path, f"{file}: is empty"))
             return
-        table[key] = text
+        table[key] = value_of(text, (*path[:-1], key), self._schema)
         self.origins[".".join((*path[:-1], key))] = f"{self._place(path)} ({file})"
 
     def _converted(self) -> S | None:

@@ -1,6 +1,8 @@
 """Configuration: file, environment on top, secrets from files, and errors that say where."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
@@ -62,6 +64,51 @@ def test_every_key_can_be_overridden_by_environment(file: Path) -> None:
         "endpoint": "https://two",
         "token": "t0p",
     }
+
+
+def lists_of(found: Any, *names: str) -> Iterator[tuple[str, ...]]:
+    """Yields the paths of settings that are lists of texts, `x` for a name that people give."""
+    for key, kind in get_type_hints(found).items():
+        if kind == list[str]:
+            yield (*names, key)
+        if get_origin(kind) is dict and hasattr(get_args(kind)[1], "__struct_fields__"):
+            yield from lists_of(get_args(kind)[1], *names, key, "x")
+        if hasattr(kind, "__struct_fields__"):
+            yield from lists_of(kind, *names, key)
+
+
+LISTS = list(lists_of(Settings))
+
+
+def test_lists_of_texts_are_found() -> None:
+    assert ("console", "proxies") in LISTS
+    assert ("lookback", "biz_types", "x", "topics") in LISTS
+
+
+@pytest.mark.parametrize("path", LISTS, ids=".".join)
+@pytest.mark.parametrize("file_ending", ["", "_FILE"])
+def test_a_list_is_given_by_a_variable_and_by_a_file(
+    file: Path, path: tuple[str, ...], file_ending: str
+) -> None:
+    (file.parent / "list").write_text("one, two\n")
+    text = "list" if file_ending else "one,two"
+    found: Any = load(file, {f"HONGYAN_{'__'.join(path).upper()}{file_ending}": text})
+    for part in path:
+        found = found[part] if isinstance(found, dict) else getattr(found, part)
+    assert found == ["one", "two"]
+
+
+def test_an_empty_variable_is_an_empty_list(file: Path) -> None:
+    file.write_text('[console]\nproxies = ["10.0.0.1"]\n')
+    assert load(file, {"HONGYAN_CONSOLE__PROXIES": ""}).console.proxies == []
+
+
+def test_a_property_of_spark_is_refused_as_a_variable(file: Path) -> None:
+    said = refused(file, {"HONGYAN_SPARK__PROPERTIES__SPARK_DRIVER_MEMORY": "4g"})
+    assert said == (
+        "HONGYAN_SPARK__PROPERTIES__SPARK_DRIVER_MEMORY: spark.properties: its names have dots and"
+        " capitals, which no variable has; write it in the file"
+    )
 
 
 def test_variables_of_other_things_are_left_alone(file: Path) -> None:
