@@ -29,6 +29,12 @@ _ALIKE: Final = 0.9
 """Least likeness of a misspelt variable to the right one."""
 _UNSPELT: Final = re.compile(r"[^a-z0-9]")
 ACCOUNTS: Final = "accounts"
+_NAMED: Final = (
+    (ACCOUNTS,),
+    ("receipts", ACCOUNTS),
+    ("lookback", "biz_types"),
+    ("lookback", "checks"),
+)
 """Tables of tables that people name."""
 _CLIENT: Final = ["kafka", "client"]
 """The table of librdkafka's properties, whose names have dots."""
@@ -82,8 +88,9 @@ def path_of(
         meant = meant_by(variable.name, data, schema)
         hint = f"did you mean {meant}?" if meant else f"{_WRITE}; rename it if it is for others"
         return Problem(variable.name, 0, "", f"there is no such setting; {hint}")
-    if parts[0] == ACCOUNTS or parts[:2] == ["receipts", ACCOUNTS]:
-        return _path_in_accounts(variable, data)
+    for tables in _NAMED:
+        if tuple(parts[: len(tables)]) == tables:
+            return _path_of_named(variable, tables, data)
     if parts[:2] == _SPARK and len(parts) > 2:
         text = "its names have dots and capitals, which no variable has; write it in the file"
         return Problem(variable.name, 0, ".".join(_SPARK), text)
@@ -110,26 +117,28 @@ def _is_list(path: KeyPath, schema: type) -> bool:
     return bool(kind == list[str])
 
 
-def _path_in_accounts(variable: EnvironmentVariable, data: Mapping[str, Any]) -> KeyPath | Problem:
-    """Finds the account: `main_sms` may mean `main-sms` or `Main.SMS` of the file."""
-    parts, at = variable.parts, variable.parts.index(ACCOUNTS)
-    tables, key = parts[: at + 1], parts[at + 2 :]
+def _path_of_named(
+    variable: EnvironmentVariable, tables: KeyPath, data: Mapping[str, Any]
+) -> KeyPath | Problem:
+    """Finds the table: `main_sms` may mean `main-sms` or `Main.SMS` of the file."""
+    name, *key = variable.parts[len(tables) :] or [""]
     if not key:
         meant = meant_by(variable.name, data, None)
         hint = f"did you mean {meant}?" if meant else f"write {variable_of(tables)}__NAME__KEY"
         return Problem(variable.name, 0, "", f"there is no such setting; {hint}")
-    known = list(dict.fromkeys([*_names(data, (ACCOUNTS,)), *_names(data, tables)]))
-    alike = [one for one in known if spelt(one) == spelt(parts[at + 1])]
+    others = _names(data, (ACCOUNTS,)) if tables[-1] == ACCOUNTS else []
+    known = list(dict.fromkeys([*others, *_names(data, tables)]))
+    alike = [one for one in known if spelt(one) == spelt(name)]
     if len(alike) > 1:
         return variable.problem(
             f"may mean {' or '.join(alike)}, which a shell spells alike; rename one, or write"
             f" {key[-1]}_file in its table"
         )
-    return (*tables, alike[0] if alike else parts[at + 1], *key)
+    return (*tables, alike[0] if alike else name, *key)
 
 
 def spelt(name: str) -> str:
-    """Returns an account's name as a variable spells it, in small letters: `main_sms` for `Main-SMS`."""
+    """Returns a table's name as a variable spells it, in small letters: `main_sms` for `Main-SMS`."""
     return _UNSPELT.sub("_", name.lower())
 
 

@@ -103,6 +103,24 @@ def test_an_empty_variable_is_an_empty_list(file: Path) -> None:
     assert load(file, {"HONGYAN_CONSOLE__PROXIES": ""}).console.proxies == []
 
 
+def test_a_business_type_and_a_check_are_found_by_their_spelling(file: Path) -> None:
+    file.write_text(
+        '[lookback.biz_types.Order-Paid]\nthreads = 3\n[lookback.checks."shop.api"]\nurl = "x"\n'
+    )
+    environ = {
+        "HONGYAN_LOOKBACK__BIZ_TYPES__ORDER_PAID__TOPICS": "one",
+        "HONGYAN_LOOKBACK__CHECKS__SHOP_API__SECRET": "s",
+        "HONGYAN_LOOKBACK__BIZ_TYPES__REFUND__THREADS": "2",
+    }
+    found = load(file, environ).lookback
+    assert {name: one.threads for name, one in found.biz_types.items()} == {
+        "Order-Paid": 3,
+        "refund": 2,
+    }
+    assert found.biz_types["Order-Paid"].topics == ["one"]
+    assert found.checks == {"shop.api": {"url": "x", "secret": "s"}}
+
+
 def test_a_property_of_spark_is_refused_as_a_variable(file: Path) -> None:
     said = refused(file, {"HONGYAN_SPARK__PROPERTIES__SPARK_DRIVER_MEMORY": "4g"})
     assert said == (
