@@ -52,6 +52,8 @@ class Image:
         self._env = next(line for line in lines if line.startswith("ENV ")).removeprefix("ENV ")
         entry = next(line for line in lines if line.startswith("ENTRYPOINT "))
         self.entrypoint: list[str] = json.loads(entry.removeprefix("ENTRYPOINT "))
+        exposed = next(line for line in lines if line.startswith("EXPOSE "))
+        self.ports = frozenset(map(int, exposed.split()[1:]))
         check = next(line for line in lines if line.startswith("HEALTHCHECK "))
         self.healthcheck: list[str] = json.loads(check.partition(" CMD ")[2])
 
