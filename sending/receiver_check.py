@@ -22,7 +22,7 @@ CODE: Final = "unreachable"
 _ABOUT_RECEIVERS: Final = frozenset(
     {
         *("bad_address", "bad_mobile", "bad_number", "bad_openid", "bad_receiver", "bad_userid"),
-        *("wrong_group", "wrong_receiver"),
+        *("ambiguous_number", "wrong_group", "wrong_receiver"),
     }
 )
 """Codes with which an adapter refuses a receiver; its other codes are about the content."""

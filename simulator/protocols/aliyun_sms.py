@@ -37,6 +37,7 @@ _MAX_OUT_ID: Final = 256
 _MAX_PAGE: Final = 50
 _REACH_MS: Final = 30 * 86_400_000
 _WAITING, _FAILED, _DELIVERED = 1, 2, 3
+_MOBILE = re.compile(r"1[3-9][0-9]{9}", re.ASCII)
 _TEMPLATE = re.compile(r"SMS_[0-9]{1,16}", re.ASCII)
 _STATUSES: Final = {
     "InternalError": 500,
@@ -198,12 +199,12 @@ def _day(row: Mapping[str, Any]) -> str:
 
 
 def _e164(number: str) -> str:
-    """Returns the number with its country: +86 for those that the provider takes as mainland ones."""
-    for prefix in ("+86", "0086", "86"):
-        if number.startswith(prefix) and len(number) == len(prefix) + 11:
-            return "+86" + number[len(prefix) :]
-    if len(number) == 11 and number.startswith("1") and number[1:2] in "3456789":
-        return "+86" + number
+    """Returns the number with its country. A mainland mobile number may have any of the prefixes or none,
+    so `13125550123` and `+13125550123` are mainland ones. No other country's code has 00 before it."""
+    for prefix in ("+86", "0086", "86", "+", ""):
+        rest = number.removeprefix(prefix)
+        if number.startswith(prefix) and _MOBILE.fullmatch(rest):
+            return f"+86{rest}"
     return "+" + number.removeprefix("+")
 
 

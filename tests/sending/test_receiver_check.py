@@ -69,6 +69,13 @@ def test_one_account_that_can_send_it_is_enough() -> None:
     assert refused({"main": ALIYUN, "other": TWILIO}, sms("12")).code == "bad_number"
 
 
+def test_a_number_that_aliyun_reads_as_anothers_is_left_to_other_providers() -> None:
+    text = sms("+13125550123", content={"text": "x"}, template=None)
+    error = refused({"main": ALIYUN}, text)
+    assert (error.code, error.path) == ("ambiguous_number", "$.receivers[0]")
+    ReceiverCheck({"main": ALIYUN, "other": TWILIO})(text)
+
+
 def test_the_named_account_alone_counts() -> None:
     text = sms("+8613800000001", content={"text": "x"}, template=None, account="main")
     assert refused({"main": ALIYUN, "other": TWILIO}, text).path == "$.content"

@@ -8,6 +8,9 @@
 `OutId` is the call's key. It is an echo, not a dedup key: the provider has none. A BizId names the whole
 call; receipts name a number by BizId or OutId and the number. A refused call sent nothing to anybody.
 Mainland numbers go without +86, others without the plus. The two never share a template, and so no call.
+A +1 number with an area code from 300 on is refused. SendSms takes a mobile number with +, +86, 0086, 86 or
+nothing before it as a mainland one, so both spellings of `+13125550123` name somebody else. Older pages put
+00 before a country's code; the page of today does not (read 2026-11-28).
 
 QuerySendDetails resolves an attempt in doubt: number and day (UTC+8), 50 a page, 30 days back. A row with
 our OutId, whatever its status, proves that it was sent. The row has no BizId, so the result has no provider
@@ -30,6 +33,7 @@ https://help.aliyun.com/zh/sdk/product-overview/v3-request-structure-and-signatu
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
@@ -63,6 +67,11 @@ _MAX_PAGES: Final = 20
 _REACH_DAYS: Final = 30
 _CHINA: Final = timezone(timedelta(hours=8))
 _DAY_MS: Final = 86_400_000
+_DOMESTIC = re.compile(r"\+1[3-9][0-9]{9}", re.ASCII)
+"""A number of North America that the provider reads as a mobile one of mainland China."""
+_AMBIGUOUS: Final = (
+    "ambiguous_number: Aliyun reads this +1 number as a mainland one; use another provider"
+)
 _json = msgspec.json.Encoder(order="deterministic")
 
 
@@ -85,7 +94,8 @@ class AliyunSms(BaseChannel):
         needs="the RAM user's right to `dysms:QuerySendDetails`; nothing else",
         receipts="pushed (SmsReport) by BizId, OutId and number",
         limits="1,000 numbers a call of one text, 100 with parameters of their own, 1 of a code; "
-        "codes 1 a minute, 5 an hour, 10 a day for each number",
+        "codes 1 a minute, 5 an hour, 10 a day for each number; no +1 number with an area code from 300 "
+        "on: it would be read as a mainland one",
         source=(
             "https://help.aliyun.com/document_detail/55284.html",
             "https://help.aliyun.com/document_detail/66041.html",
@@ -118,9 +128,10 @@ class AliyunSms(BaseChannel):
         return _EQUAL if _to_several(delivery) else _EACH
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """Refuses impossible numbers, a missing template or signature, parameters that are no texts."""
+        """Refuses numbers that are impossible or would be read as another's, a missing template or
+        signature, parameters that are no texts."""
         sign = sms.sign_of(account.options.sign_name, delivery)
-        return sms.number_refusal(delivery.receiver) or sms.template_refusal(
+        return _number_refusal(delivery.receiver) or sms.template_refusal(
             delivery, _PROVIDER, sign, needs_sign=True
         )
 
@@ -206,6 +217,12 @@ def _text(delivery: Delivery) -> str:
 def _params(delivery: Delivery) -> dict[str, str]:
     template = delivery.template_for(_PROVIDER)
     return sms.texts(template.params) if template else {}
+
+
+def _number_refusal(receiver: str) -> str:
+    if _DOMESTIC.fullmatch(receiver):
+        return _AMBIGUOUS
+    return sms.number_refusal(receiver)
 
 
 def _wired(receiver: str) -> str:

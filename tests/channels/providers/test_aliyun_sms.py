@@ -1,7 +1,8 @@
 """Aliyun SMS: literal requests out, literal answers in; then over sockets against the simulator."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import parse_qs, parse_qsl
 
 import httpx
@@ -14,6 +15,7 @@ from channels.judging.error_table import HOUR, MINUTE
 from channels.providers.aliyun_sms.adapter import AliyunSms
 from channels.providers.aliyun_sms.errors import ABOUT_ONE
 from channels.providers.aliyun_sms.signature import signature
+from channels.providers.aliyun_sms.wire import AliyunPrepared
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
@@ -190,6 +192,9 @@ def test_a_delivery_that_comes_back_goes_alone() -> None:
         (one("+861080000000"), "bad_number"),
         (one("13800000001"), "bad_number"),
         (one("+999123"), "bad_number"),
+        (one("+12025550123"), ""),
+        (one("+13125550123"), "ambiguous_number"),
+        (one("+19175550123"), "ambiguous_number"),
         (delivery(content={"text": "你好"}), "no_template"),
         (one(template=Template("SMS_1", {"code": ["a"]})), "bad_params"),
         (one(template=Template("SMS_1", {"code": True})), "bad_params"),
@@ -463,6 +468,44 @@ def test_over_sockets_more_than_the_provider_takes_is_refused(
             "isv.MOBILE_COUNT_OVER_LIMIT"
         }
     assert list(provider.records()) == []
+
+
+@pytest.mark.parametrize(
+    ("receiver", "read_as"),
+    [
+        ("+8613800000001", "+8613800000001"),
+        ("+12025550123", "+12025550123"),
+        ("+85251234567", "+85251234567"),
+        ("+13125550123", "+8613125550123"),  # why the adapter refuses it
+    ],
+)
+def test_over_sockets_the_provider_reads_a_mobile_number_without_its_country_as_a_mainland_one(
+    provider: Simulator, engine: Engine, receiver: str, read_as: str
+) -> None:
+    account = account_of(ACCOUNT, provider.url + PATH)
+    send(engine, account, one(receiver))
+    assert [record.receiver for record in provider.records()] == [read_as]
+    refused = bool(LIVE.refusal(account, one(receiver)))
+    assert refused == (read_as != receiver)
+
+
+@pytest.mark.parametrize("written", ["13125550123", "+13125550123", "0013125550123"])
+def test_over_sockets_no_spelling_reaches_a_number_that_reads_as_a_mainland_one(
+    provider: Simulator, transport: Transport, written: str
+) -> None:
+    class Spelt(AliyunSms):
+        def _signed(
+            self,
+            prepared: AliyunPrepared,
+            action: str,
+            query: Mapping[str, str],
+            form: Mapping[str, str] = MappingProxyType({}),
+        ) -> httpx.Request:
+            return super()._signed(prepared, action, {**query, "PhoneNumbers": written}, form)
+
+    account = account_of(ACCOUNT, provider.url + PATH)
+    transport.send(Spelt().request(Call(account, (one(),))))
+    assert "+13125550123" not in [record.receiver for record in provider.records()]
 
 
 @pytest.mark.parametrize(
