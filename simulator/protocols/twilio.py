@@ -18,7 +18,7 @@ from email.utils import format_datetime
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from simulator.ledger import LedgerRecord
 from simulator.protocols._json import json_reply, parsed
@@ -36,6 +36,8 @@ from simulator.wire import (
 
 _ACCOUNT: Final = "AC" + "0" * 32
 _MAX_TEXT: Final = 1_600
+_MAX_URL: Final = 4_000
+_ENCODED = re.compile(r"[!-~]+")
 _MAX_PAGE: Final = 1_000
 _DEFAULT_PAGE: Final = 50
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -207,7 +209,28 @@ def _fault(form: Mapping[str, str]) -> str:
         return "21619" if form.get("MessagingServiceSid") else "21602"
     if len(form.get("Body", "")) > _MAX_TEXT:
         return "21617"
+    if not _is_callback(form.get("StatusCallback", "")):
+        return "21609"
     return _content_fault(form)
+
+
+def _is_callback(url: str) -> bool:
+    """Returns whether it is empty, or a full URL of at most 4,000 characters without an underscore in its
+    host. Twilio also refuses one that it cannot reach; the simulator reaches its own host."""
+    if not url:
+        return True
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    full = parts.scheme in ("http", "https") and host and parts.path
+    return (
+        bool(full)
+        and "_" not in host
+        and len(url) <= _MAX_URL
+        and _ENCODED.fullmatch(url) is not None
+    )
 
 
 def _content_fault(form: Mapping[str, str]) -> str:

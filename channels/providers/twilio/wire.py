@@ -7,13 +7,13 @@ from base64 import b64encode
 from collections.abc import Generator
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, Final
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import httpx
 import msgspec
 
 from channels.channel import Account, Answer, Attempt
-from channels.endpoints import endpoint_url
+from channels.endpoints import HTTP, endpoint_url
 from channels.http_client.request import extensions_of, fields_of
 from channels.judging.foreign_json import decoded
 from channels.judging.listing import Listing
@@ -31,6 +31,9 @@ _NUMBER = re.compile(r"([a-z]+:)?\+?[0-9]{3,15}", re.ASCII)
 """An unredacted receiver: a redacted one has letters or asterisks for digits."""
 CALL_PARAMETER: Final = "hongyan_call"
 """The parameter of the StatusCallback's query with the call's key, which receipts repeat, signed."""
+_PRINTABLE = re.compile(r"[!-~]+")
+_MAX_CALLBACK: Final = 3_900
+"""Characters: Twilio takes 4,000, with the parameter for the call's key among them."""
 Sid = Annotated[str, msgspec.Meta(pattern=r"^[A-Z]{2}[0-9a-fA-F]{32}$")]
 OptionalSid = Annotated[str, msgspec.Meta(pattern=r"^([A-Z]{2}[0-9a-fA-F]{32})?$")]
 
@@ -47,16 +50,35 @@ class TwilioOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """`From`: a number of the account's, a short code or an alphanumeric sender."""
     messaging_service_sid: OptionalSid = ""
     status_callback: str = ""
-    """Where Twilio sends receipts; empty: where the account or the messaging service says, and then no
-    receipt names its call."""
+    """Where Twilio sends receipts: a full URL with a path, without an underscore in its host. Empty: where
+    the account or the messaging service says, and then no receipt names its call."""
     query_lag_s: sms.Lag = 60
     """How old a call must be before an empty list is believed."""
 
     def __post_init__(self) -> None:
         if not (self.sender or self.messaging_service_sid):
             raise ValueError("sender or messaging_service_sid must be given")
-        if "#" in self.status_callback or CALL_PARAMETER in self.status_callback:
-            raise ValueError(f"status_callback has no fragment and no parameter {CALL_PARAMETER}")
+        if self.status_callback and (fault := _callback_fault(self.status_callback)):
+            raise ValueError(f"status_callback: {fault}")
+
+
+def _callback_fault(callback: str) -> str:
+    """Returns why Twilio would refuse every message for it (21609), or why its receipts could name no call;
+    empty if neither. Whether Twilio can reach it shows at the first message."""
+    if not _PRINTABLE.fullmatch(callback):
+        return "must be a URL of printable ASCII characters, any other one percent-encoded"
+    if "#" in callback or CALL_PARAMETER in callback:
+        return f"must have no fragment and no parameter {CALL_PARAMETER}"
+    if len(callback) > _MAX_CALLBACK:
+        return f"must have at most {_MAX_CALLBACK:,} characters"
+    try:
+        url = urlsplit(callback)
+        host = url.hostname or ""
+    except ValueError:
+        return "is not a URL"
+    if url.scheme not in HTTP or not host or not url.path:
+        return "must be a full http:// or https:// URL with a path"
+    return "must have no underscore in its host: Twilio refuses it" if "_" in host else ""
 
 
 class _Message(msgspec.Struct):

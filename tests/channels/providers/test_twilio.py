@@ -9,11 +9,13 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import httpx
+import msgspec
 import pytest
 
 from channels.channel import Account, Call, Resolution
 from channels.engine import Engine
 from channels.http_client.transport import Transport
+from channels.judging.error_table import HOUR
 from channels.providers.twilio.adapter import Twilio
 from channels.registry import AccountError
 from message.delivery import Delivery
@@ -205,9 +207,53 @@ def test_a_callbacks_own_query_is_kept_before_the_calls_key() -> None:
     account = account_of(ACCOUNT, status_callback="https://hongyan.example/r?tenant=7")
     sent = form(CHANNEL.request(Call(account, (one(),))))
     assert sent["StatusCallback"] == f"https://hongyan.example/r?tenant=7&hongyan_call={KEY}"
-    for wrong in ("https://a.example/#x", "https://a.example/?hongyan_call=1"):
-        with pytest.raises(AccountError, match="status_callback"):
-            account_of(ACCOUNT, status_callback=wrong)
+
+
+BAD_CALLBACKS = [
+    pytest.param("receipts.example.com/twilio", id="no scheme"),
+    pytest.param("ftp://receipts.example.com/twilio", id="another scheme"),
+    pytest.param("https:///twilio", id="no host"),
+    pytest.param("https://receipts.example.com", id="no path"),
+    pytest.param("https://my_host.example.com/twilio", id="underscore"),
+    pytest.param("https://receipts.example.com/twi lio", id="blank"),
+    pytest.param("https://receipts.example.com/twilio?of=北京", id="not encoded"),
+    pytest.param("https://receipts.example.com/" + "x" * 4_000, id="too long"),
+    pytest.param("https://[::1/twilio", id="no URL"),
+]
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        *BAD_CALLBACKS,
+        pytest.param("https://a.example/#x", id="fragment"),
+        pytest.param("https://a.example/?hongyan_call=1", id="our parameter"),
+    ],
+)
+def test_a_callback_for_which_twilio_would_refuse_every_message_is_refused_at_the_start(
+    callback: str,
+) -> None:
+    with pytest.raises(AccountError, match="status_callback: ") as caught:
+        account_of(ACCOUNT, status_callback=callback)
+    assert callback not in str(caught.value), "it may hold a login"
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        "http://10.0.0.5:9470/receipts/main",
+        "https://user:word@receipts.example.com/my_account?of=%E5%8C%97",
+    ],
+)
+def test_a_callback_that_twilio_may_take_is_taken(callback: str) -> None:
+    assert account_of(ACCOUNT, status_callback=callback).options.status_callback == callback
+
+
+def test_a_callback_that_twilio_refuses_is_the_accounts_fault() -> None:
+    """21609 also means that Twilio cannot reach the address, which shows with the first message."""
+    found = outcome(CHANNEL, MAIN, one(), refusing(21609))
+    assert isinstance(found, NotSent)
+    assert (found.account, found.retry_after_ms) == (True, HOUR)
 
 
 def test_an_attempt_in_doubt_is_looked_up_by_number_whatever_the_date() -> None:
@@ -384,6 +430,19 @@ def test_over_sockets_the_simulator_wants_what_the_provider_wants(
     login = {"Authorization": request.headers["authorization"]}
     answer = httpx.post(request.url, headers=login, data=given, trust_env=False)
     assert (answer.status_code, answer.json()["code"]) == (400, code)
+    assert list(provider.records()) == []
+
+
+@pytest.mark.parametrize("callback", BAD_CALLBACKS)
+def test_over_sockets_a_wrong_callback_is_refused_as_by_the_provider(
+    provider: Simulator, engine: Engine, callback: str
+) -> None:
+    account = account_of(ACCOUNT, provider.url + PATH)
+    options = msgspec.structs.replace(account.options)
+    msgspec.structs.force_setattr(options, "status_callback", callback)
+    found = send(engine, msgspec.structs.replace(account, options=options), one())
+    assert isinstance(found, NotSent)
+    assert (found.code, found.account) == ("21609", True)
     assert list(provider.records()) == []
 
 
