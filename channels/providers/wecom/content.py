@@ -13,7 +13,8 @@ A content has one key, the kind of message, with WeCom's own field names:
     {"markdown_v2": {"content": "…"}}          or {"markdown_v2": "…"}          robots alone
 
 Only a robot's text may mention members: `mentioned_list`, `mentioned_mobile_list`. WeCom silently cuts long
-texts, so they are refused here. There are no provider templates.
+texts, so they are refused here. It counts a textcard's title and description in characters, all else in
+bytes; older copies of the page count these in bytes too. There are no provider templates.
 
 Source: https://developer.work.weixin.qq.com/document/path/90236 (applications), …/91770 and …/99110
 (robots), read 2026-11-22
@@ -26,7 +27,7 @@ import re
 from base64 import b64decode
 from collections.abc import Mapping
 from hashlib import md5
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -212,8 +213,9 @@ def _text(text: WecomText, kind: str, limit: int) -> str:
 def _textcard(card: Textcard) -> str:
     if not (card.title and card.description and card.url):
         return "bad_content: textcard needs title, description and url"
-    sizes = {"title": 128, "description": 512, "url": 2_048}
-    return _too_long(card, "textcard", sizes)
+    if wrong := _too_long(card, "textcard", {"url": 2_048}):
+        return wrong
+    return _too_long(card, "textcard", {"title": 128, "description": 512}, unit="characters")
 
 
 def _news(news: News) -> str:
@@ -240,11 +242,17 @@ def _video(video: Video) -> str:
     return _too_long(video, "video", {"title": 128, "description": 512})
 
 
-def _too_long(struct: msgspec.Struct, kind: str, sizes: Mapping[str, int]) -> str:
+def _too_long(
+    struct: msgspec.Struct,
+    kind: str,
+    sizes: Mapping[str, int],
+    unit: Literal["bytes", "characters"] = "bytes",
+) -> str:
     for name, limit in sizes.items():
-        size = len(getattr(struct, name).encode())
+        text = getattr(struct, name)
+        size = len(text.encode() if unit == "bytes" else text)
         if size > limit:
-            return f"too_long: {kind}.{name} is {size:,} bytes; {limit:,} are taken"
+            return f"too_long: {kind}.{name} is {size:,} {unit}; {limit:,} are taken"
     return ""
 
 

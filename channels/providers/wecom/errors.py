@@ -67,6 +67,10 @@ MESSAGE_ROWS: Final = (
         codes.rejected("85002", "the text holds words that are not allowed"),
     ),
     *codes.documented(_URL, codes.rejected("40039", "a link is too long")),
+    *codes.unproved(
+        "other APIs of WeChat's have it; WeCom's page has the codes next to it",
+        codes.rejected("45003", "the title is too long"),
+    ),
 )
 
 ROWS: Final = (

@@ -6,6 +6,7 @@ from hashlib import md5
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
@@ -16,7 +17,7 @@ from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.providers.wecom.app import WecomChannel
 from channels.providers.wecom.robot import WecomRobotChannel
 from message.delivery import Delivery, deliveries_of
-from message.outcomes import Accepted
+from message.outcomes import Accepted, Rejected
 from tests.conformance.samples import sample
 from tests.harness.simulators import spawn
 
@@ -103,6 +104,45 @@ def test_too_long_is_counted_in_bytes() -> None:
     assert refused(ROBOT, {"markdown_v2": "鸿" * 1_366}).startswith("too_long: ")
     large = b64encode(b"x" * (2 * 1_024 * 1_024 + 1)).decode()
     assert refused(ROBOT, {"image": {"base64": large}}).startswith("too_long: ")
+
+
+def textcard(**fields: str) -> dict[str, Any]:
+    return {"textcard": {"title": "t", "description": "d", "url": "https://e.cn", **fields}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "refusal"),
+    [
+        ({"title": "鸿" * 128, "description": "雁" * 512}, ""),
+        ({"title": "鸿" * 129}, "too_long: textcard.title is 129 characters; 128 are taken"),
+        (
+            {"description": "雁" * 513},
+            "too_long: textcard.description is 513 characters; 512 are taken",
+        ),
+        (
+            {"url": f"https://e.cn/{'鸿' * 679}"},
+            "too_long: textcard.url is 2,050 bytes; 2,048 are taken",
+        ),
+    ],
+)
+def test_a_textcards_texts_are_counted_in_characters_and_its_url_in_bytes(
+    fields: dict[str, str], refusal: str
+) -> None:
+    assert refused(APP, textcard(**fields)) == refusal
+
+
+@pytest.mark.parametrize("code", [45002, 45003, 45004])
+def test_what_wecom_itself_finds_too_long_is_rejected(code: int) -> None:
+    call = one(APP.provider, textcard(title="鸿" * 128))
+    answer = httpx.Response(200, json={"errcode": code, "errmsg": "size out of limit"})
+    (found,) = APP.outcomes(call, answer)
+    assert isinstance(found, Rejected)
+
+
+def test_an_articles_texts_are_counted_in_bytes() -> None:
+    article = {"title": "鸿" * 43, "url": "https://e.cn"}
+    said = refused(APP, {"news": {"articles": [article]}})
+    assert said == "too_long: news.title is 129 bytes; 128 are taken"
 
 
 @pytest.mark.parametrize("kind", ["markdown", "markdown_v2"])
