@@ -38,6 +38,9 @@ _BLANK: Final = "\u200b"
 """An invisible character that separates a sign from the name behind it."""
 _AT: Final = re.compile(r"(?<![A-Za-z0-9])@(?=\w)")
 _URL: Final = re.compile(r"https?://[^\s<>]+")
+_HOST: Final = re.compile(r"https?://[^/?#]*")
+_WITHIN: Final = re.compile(r"[A-Za-z0-9/=?&#@:.~%+_-]")
+"""A character behind which a web address goes on. Behind any other the sentence may go on without blank."""
 _LINE: Final = re.compile(r"(?m)^(\s{0,8})([-+=]|\d{1,9}(?=[.)]))")
 T = TypeVar("T")
 
@@ -87,8 +90,22 @@ def in_front(called: Iterable[str], text: str) -> str:
 
 
 def quiet_at(text: str) -> str:
-    """Returns the text without mentions of the form `@name`: `_BLANK` separates sign and name."""
-    return _AT.sub(f"@{_BLANK}", text)
+    """Returns the text without mentions of the form `@name`: `_BLANK` separates sign and name. Behind the
+    host of a web address the sign becomes `%40`, so that it still opens."""
+    whole = _URL.sub(lambda found: _encoded(found[0]), text)
+    return _AT.sub(f"@{_BLANK}", whole)
+
+
+def _encoded(address: str) -> str:
+    """Returns the address with `%40` for the signs behind its host."""
+    host = _HOST.match(address)
+    first = host.end() if host else 0
+
+    def written(found: re.Match[str]) -> str:
+        own = found.start() > first and _WITHIN.match(address, found.start() - 1)
+        return "%40" if own else found[0]
+
+    return _AT.sub(written, address)
 
 
 def quiet_angles(text: str) -> str:

@@ -6,8 +6,9 @@
 
 The endpoint is the server's own. A mention is `@name` anywhere, and the server turns Slack's `<!channel>`
 and `<@id>` into mentions. So an invisible character separates sign and name in `text`, `markdown` and
-`attachments`. Only `mention` mentions somebody: `channel`, `here`, `all`, or a user name. A member's own
-keywords (such as a first name) are unknown here and may still notify the member.
+`attachments`. In a web address, where the server finds names too, the sign is written `%40`. Only `mention`
+mentions somebody: `channel`, `here`, `all`, or a user name. A member's own keywords (such as a first name)
+are unknown here and may still notify the member.
 
 The server splits a text of more than 16,383 characters into several posts, which may fail one by one. The
 adapter refuses such a text. There is no rate limit by default; a server that has one answers 429.

@@ -29,7 +29,8 @@ HOOKS = {
 NAMES = sorted(HOOKS)
 PINGS = (
     "<!channel> <!here> <!everyone> <!all> <@U0123456> <@123456789> <@!123456789> <@&123456789> "
-    "@everyone @here @channel @all @ann _@channel_ 你好@channel <!subteam^S0123456> <at>ann</at>"
+    "@everyone @here @channel @all @ann _@channel_ 你好@channel <!subteam^S0123456> <at>ann</at> "
+    "https://example.com/@all/x?to=@here [a](https://example.com/@ann)@all https://@ann/@everyone"
 )
 """Whatever of the four calls on somebody."""
 
@@ -182,6 +183,30 @@ def test_discord_names_who_may_be_called_on_in_every_message() -> None:
 def test_mattermost_parts_the_sign_from_the_name() -> None:
     said = body("mattermost", {"markdown": "@channel ann@example.com <!here> **x**"})
     assert said == {"text": "@\u200bchannel ann@example.com <\u200b!here> **x**"}
+
+
+@pytest.mark.parametrize(
+    ("written", "sent_as"),
+    [
+        ("https://medium.com/@team/a-42", "https://medium.com/%40team/a-42"),
+        ("[b](https://npmjs.com/package/@acme/x)", "[b](https://npmjs.com/package/%40acme/x)"),
+        (
+            "https://e.example/?to=@ann&cc=@bob#@x",
+            "https://e.example/?to=%40ann&cc=%40bob#%40x",
+        ),
+        ("https://e.example/logo@2x.png", "https://e.example/logo@2x.png"),
+        ("https://ann:pw@e.example/", "https://ann:pw@e.example/"),
+        ("[a](https://e.example/x)@all", "[a](https://e.example/x)@\u200ball"),
+        ("见 https://e.example/x，@张三", "见 https://e.example/x，@\u200b张三"),
+    ],
+)
+def test_mattermosts_web_addresses_mention_nobody_and_still_open(
+    written: str, sent_as: str
+) -> None:
+    assert body("mattermost", {"markdown": written}) == {"text": sent_as}
+    attachment = {"title": "Build", "title_link": written, "text": "x"}
+    said = body("mattermost", {"attachments": [attachment]})
+    assert said["attachments"] == [{**attachment, "title_link": sent_as}]
 
 
 def test_lines_that_would_begin_a_list_are_escaped() -> None:
