@@ -113,9 +113,10 @@ class Discord(HookProtocol):
 
 
 def _called(content: str, allowed: Any) -> int:
-    """Counts the mentions: without `allowed_mentions` all that the text has."""
+    """Counts the names mentioned: without `allowed_mentions` all that the text has. `everyone` in `parse`
+    allows both @everyone and @here, anywhere in the text."""
     users, roles = set(_USER.findall(content)), set(_ROLE.findall(content))
-    everyone = bool(_EVERYONE.search(content))
+    everyone = len(set(_EVERYONE.findall(content)))
     if not isinstance(allowed, dict):
         return len(users) + len(roles) + everyone
     parse = allowed.get("parse", [])
@@ -123,7 +124,7 @@ def _called(content: str, allowed: Any) -> int:
         users &= set(allowed.get("users", []))
     if "roles" not in parse:
         roles &= set(allowed.get("roles", []))
-    return len(users) + len(roles) + (everyone and "everyone" in parse)
+    return len(users) + len(roles) + (everyone if "everyone" in parse else 0)
 
 
 def _error(status: int, code: int, message: str) -> Reply:

@@ -148,3 +148,12 @@ def test_discords_library_finds_no_formatting_left_in_a_plain_text() -> None:
     bare = re.sub(r"\\(.)", "", body["content"])
     assert discord.utils.escape_markdown(bare) == bare
     assert not re.search(r"<[@#]", bare)
+
+
+@pytest.mark.parametrize("key", ["text", "markdown"])
+def test_discords_library_finds_no_mention_of_all_behind_the_one_we_put_in_front(key: str) -> None:
+    written = "\\@everyone a@here https://e.example/@everyone"
+    _, body = ours({key: written, "mention": ["here"]})
+    rest = body["content"].removeprefix("@here ")
+    assert discord.utils.escape_mentions(rest) == rest
+    assert discord.utils.escape_mentions(written) != written

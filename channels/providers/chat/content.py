@@ -89,14 +89,14 @@ def in_front(called: Iterable[str], text: str) -> str:
     return " ".join(filter(None, (*called, text)))
 
 
-def quiet_at(text: str) -> str:
+def quiet_at(text: str, sign: re.Pattern[str] = _AT) -> str:
     """Returns the text without mentions of the form `@name`: `_BLANK` separates sign and name. Behind the
-    host of a web address the sign becomes `%40`, so that it still opens."""
-    whole = _URL.sub(lambda found: _encoded(found[0]), text)
-    return _AT.sub(f"@{_BLANK}", whole)
+    host of a web address the sign becomes `%40`, so that it still opens. `sign` finds the signs."""
+    whole = _URL.sub(lambda found: _encoded(found[0], sign), text)
+    return sign.sub(f"@{_BLANK}", whole)
 
 
-def _encoded(address: str) -> str:
+def _encoded(address: str, sign: re.Pattern[str]) -> str:
     """Returns the address with `%40` for the signs behind its host."""
     host = _HOST.match(address)
     first = host.end() if host else 0
@@ -105,7 +105,7 @@ def _encoded(address: str) -> str:
         own = found.start() > first and _WITHIN.match(address, found.start() - 1)
         return "%40" if own else found[0]
 
-    return _AT.sub(written, address)
+    return sign.sub(written, address)
 
 
 def quiet_angles(text: str) -> str:

@@ -9,8 +9,10 @@ r"""Discord's webhooks: one message into the webhook's channel.
     DELETE …/messages/<message id>?  204       recalls it, at any time
 
 Without `allowed_mentions` Discord mentions everybody whom a content names. The adapter always sends it,
-with exactly the names of `mention`: `everyone`, `here`, a member's id, `role:` and a role's id. `embeds`
-mention nobody. `thread_id` in the webhook's address chooses a thread.
+with exactly the names of `mention`: `everyone`, `here`, a member's id, `role:` and a role's id. It cannot
+allow one of `everyone` and `here` alone, nor in one place alone. So where `mention` has one of them, an
+invisible character separates sign and name in the text. `embeds` mention nobody. `thread_id` in the
+webhook's address chooses a thread.
 
 Discord documents no fixed limit. Commonly a webhook may send five messages in two seconds, a channel 30 a
 minute; the adapter keeps to the wait of a 429. "If a webhook returns a 404 status you should not attempt to
@@ -50,13 +52,15 @@ from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from channels.judging.foreign_json import decoded
 from channels.judging.outcomes import CONTRADICTION, refusal
 from channels.judging.retry_after import MAX_MS
-from channels.providers.chat.content import in_front, mentions, read, unformatted
+from channels.providers.chat.content import in_front, mentions, quiet_at, read, unformatted
 from channels.providers.chat.incoming_webhook import HookChannel, hook_url, refused
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
 
 _OWN: Final = ("embeds",)
 _ALL: Final = frozenset({"everyone", "here"})
+_AT_ALL: Final = re.compile(r"@(?=everyone|here)")
+"""The sign of a mention of all, which counts behind any character, a backslash among them."""
 _ID: Final = re.compile(r"[0-9]{5,20}", re.ASCII)
 _ROLE: Final = "role:"
 _MAX_TEXT: Final = 2_000
@@ -153,6 +157,8 @@ class DiscordChannel(HookChannel):
         text = content.markdown or ""
         if content.text is not None:
             text = unformatted(content.text, _SIGNS)
+        if _ALL.intersection(content.mention):
+            text = quiet_at(text, _AT_ALL)
         text = in_front(mentions(content.mention, _mention), text)
         if len(text) > _MAX_TEXT:
             raise BadContent(

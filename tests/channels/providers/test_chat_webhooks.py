@@ -180,6 +180,24 @@ def test_discord_names_who_may_be_called_on_in_every_message() -> None:
     }
 
 
+@pytest.mark.parametrize("called", ["everyone", "here"])
+@pytest.mark.parametrize(
+    ("content", "sent_as"),
+    [
+        ({"markdown": "from @everyone"}, "from @\u200beveryone"),
+        ({"text": "from @here"}, "from \\@\u200bhere"),
+        ({"markdown": "a@everyone <@1>"}, "a@\u200beveryone <@1>"),
+        ({"text": "https://e.example/@here"}, "https://e.example/%40here"),
+        ({"markdown": "[a](https://e.example/x@everyone)"}, "[a](https://e.example/x%40everyone)"),
+    ],
+)
+def test_a_value_mentions_not_everybody_where_discord_may(
+    content: dict[str, Any], sent_as: str, called: str
+) -> None:
+    said = body("discord", {**content, "mention": [called]})
+    assert said["content"] == f"@{called} {sent_as}"
+
+
 def test_mattermost_parts_the_sign_from_the_name() -> None:
     said = body("mattermost", {"markdown": "@channel ann@example.com <!here> **x**"})
     assert said == {"text": "@\u200bchannel ann@example.com <\u200b!here> **x**"}
@@ -257,6 +275,7 @@ def test_nothing_in_a_value_calls_on_anybody(
     [
         ("slack", ["channel", "U0123456", "S0123456"]),
         ("discord", ["everyone", "123456789", "role:123456789"]),
+        ("discord", ["here"]),
         ("mattermost", ["all", "ann"]),
     ],
 )
