@@ -97,7 +97,8 @@ class SimulatedExchange:
         if fate.accepted and earlier is None:
             turn = self._turn(f"receiver\0{one.receiver}")
             code = receiver_code(provider.rules.ready, provider.seed, path, one.receiver, turn)
-        verdict = Verdict(one, earlier or protocol.provider_id(seq), code, earlier is not None)
+        named = protocol.provider_id(seq) if earlier is None else protocol.repeat_id(earlier, seq)
+        verdict = Verdict(one, named, code, earlier is not None)
         record = LedgerRecord(
             seq=seq,
             at_ms=self.world.now_ms(),

@@ -150,6 +150,11 @@ class WireProtocol:
         """Returns the earlier message's id if the provider would drop this as its repeat; else None."""
         return None
 
+    def repeat_id(self, earlier: str, seq: int) -> str:
+        """Returns the name under which the provider answers a repeat: that of the earlier message. `seq` as
+        for `provider_id`."""
+        return earlier
+
     def accepted(self, record: LedgerRecord) -> None:
         """Remembers a recipient's acceptance, for queries, dedup and receipts. Called again for every
         record of this protocol when the simulator starts on an earlier ledger."""

@@ -3,8 +3,9 @@
 Checked as the provider does: key and secret, the token, the agent_id, at most 100 userids, a message of at
 most 2,048 bytes in the shape of its type. The answer names no single receiver: only getsendresult shows an
 error of one, some time after the send (behaviour `results_after_ms`, 300). The same content to the same
-member on the same day (in China) is answered with success and dropped. A task can be recalled within
-24 hours. Credentials: `app_key`, `app_secret`, `agent_id`.
+member on the same day (in China) is answered with success and dropped: the call has its own task, whose
+result says 143106. A task can be recalled within 24 hours, also one that reached nobody. Credentials:
+`app_key`, `app_secret`, `agent_id`.
 
 Source: https://open.dingtalk.com/document/orgapp/asynchronous-sending-of-enterprise-session-messages
 """
@@ -95,6 +96,10 @@ class DingTalk(WireProtocol):
         self._task = self._task or str(_FIRST_TASK + seq)
         return self._task
 
+    def repeat_id(self, earlier: str, seq: int) -> str:
+        """Returns the call's own task: a repeat is another task."""
+        return self.provider_id(seq)
+
     def known(self, send: ReceivedCall, recipient: Recipient) -> str | None:
         """Returns the task in which this member got this content today; else None."""
         day, task = self._given.get(recipient.key, (-1, ""))
@@ -108,7 +113,7 @@ class DingTalk(WireProtocol):
 
     def reply(self, send: ReceivedCall, verdicts: Sequence[Verdict]) -> Reply:
         """Returns success, even if some members were not reached."""
-        task = next((v.provider_id for v in verdicts if not v.repeated), verdicts[0].provider_id)
+        task = verdicts[0].provider_id
         failed = {v.recipient.receiver: v.code for v in verdicts if v.code}
         dropped = {v.recipient.receiver: "143106" for v in verdicts if v.repeated}
         self._failed.setdefault(task, {}).update({**failed, **dropped})

@@ -435,6 +435,26 @@ def test_a_notice_whose_answer_was_lost_is_repeated_without_a_double(peer: Peer)
     assert peer.accepted().count("user-101") == 1
 
 
+def test_a_repeat_is_a_task_of_its_own_which_reaches_nobody(peer: Peer) -> None:
+    notice = peer.call(151)
+    (one,) = notice.deliveries
+    tasks = [outcome.provider_id for outcome in peer.send(notice) + peer.send(peer.call(151))]  # type: ignore[union-attr]
+    assert len(set(tasks)) == 2
+
+    def asked(task: str) -> tuple[Resolution, str]:
+        attempt = msgspec.structs.replace(peer.attempt(one), task=task)
+        found = peer.engine.resolve(peer.channel, peer.account, attempt, 5.0)
+        assert found is not None
+        return found.resolution, found.detail.partition(": ")[0]
+
+    assert await_(
+        lambda: (
+            (told := [asked(task) for task in tasks])[1][0] is not Resolution.ASK_LATER and told
+        ),
+        timeout=10,
+    ) == [(Resolution.SENT, ""), (Resolution.REFUSED, "143106")]
+
+
 def test_one_member_that_is_not_reached_is_told_by_the_task_and_hides_no_other(peer: Peer) -> None:
     notice = peer.call(201, 202, 203)
     rule = Faults(receiver="user-201", receiver_codes={"143105": 1.0})
