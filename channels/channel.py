@@ -126,6 +126,8 @@ class ResolveResult(msgspec.Struct, frozen=True):
 
     resolution: Resolution
     provider_id: str = ""
+    """With SENT: the provider's name for the message that arrived, by which it may be recalled; empty: the
+    name is not known."""
     detail: str = ""
     delay_ms: int = 0
     """Delay before an unsent message may go again; 0: it may go at once."""

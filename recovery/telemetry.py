@@ -150,7 +150,7 @@ class RecoveryTelemetry:
             self._alerts.parked(lane, move.reason or "", move.key)
         event = self._event(doubt.delivery, Stage.RESOLVED, state.value)
         event.reason, event.detail = move.reason, move.event.value
-        event.provider_id = move.provider_id
+        event.provider_id = move.provider_id or None
         events = [event]
         if doubt.reason == OWNER_DEAD:  # the next attempt erases its facts from the row
             owner, since, called_at = doubt.owner, doubt.since, doubt.last_call

@@ -170,6 +170,8 @@ class Transition(NamedTuple):
     event: Event
     reason: str | None = None
     provider_id: str | None = None
+    """The provider's name for the message; None: as it was. Empty: the row has none from now on, since the
+    one it had is another call's."""
     delay_ms: int = 0
     """From the database's now to the next look; for a move to RETRY or a row that stays in doubt."""
     expires_at: int | None = None

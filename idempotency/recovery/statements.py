@@ -131,7 +131,8 @@ _LEASED: Final = f"""{_COLUMNS}
 
 _MOVE: Final = """
 UPDATE deliveries AS d
-   SET state = i.state, reason = i.reason, provider_id = coalesce(i.provider_id, d.provider_id),
+   SET state = i.state, reason = i.reason,
+       provider_id = nullif(coalesce(i.provider_id, d.provider_id), ''),
        next_at = :now + i.delay_ms, expires_at = coalesce(i.expires_at, d.expires_at),
        updated_at = :now, version = {next_version},
        called_at = CASE WHEN i.certain THEN NULL ELSE d.called_at END,

@@ -481,7 +481,7 @@ def _moved(move: Transition, target: State) -> dict[str, Any]:
         "source": move.source,
         "state": target,
         "reason": _reason(move),
-        "provider_id": clean(move.provider_id) if move.provider_id else None,
+        "provider_id": None if move.provider_id is None else clean(move.provider_id),
         "delay_ms": move.delay_ms if target is State.RETRY else None,
         "expires_at": move.expires_at,
         "certain": move.event in _PROVED_NOT_SENT or move.source in _NEVER_SENT,

@@ -161,7 +161,7 @@ def _move(doubt: UnknownDelivery, outcome: AnyOutcome, *, taken: bool) -> Transi
     if isinstance(outcome, Accepted) and outcome.queued:
         return None  # the task is not kept here: the repeat of one receiver has a task of its own
     if isinstance(outcome, Accepted):
-        return Transition(*about, Event.RESOLVED_SENT, None, outcome.provider_id or None)
+        return Transition(*about, Event.RESOLVED_SENT, None, outcome.provider_id)
     if taken and not isinstance(outcome, Unknown):
         return Transition(*about, Event.RESOLVED_NOT_SENT, RESOLVED)
     return None

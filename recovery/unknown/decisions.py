@@ -72,7 +72,7 @@ def conclude(
     """Returns the move to make now, or when to ask again."""
     found = facts.resolved
     if found is not None and found.resolution is Resolution.SENT:
-        return _move(doubt, Event.RESOLVED_SENT, None, provider_id=found.provider_id or None)
+        return _move(doubt, Event.RESOLVED_SENT, None, provider_id=found.provider_id)
     if found is not None and found.resolution is Resolution.NOT_SENT:
         if doubt.reason != QUEUED and doubt.now < doubt.since + policy.timeout_ms:
             return AskLater(doubt.since + policy.timeout_ms - doubt.now)

@@ -186,7 +186,9 @@ class DingTalkChannel(ClockedChannel):
         if reply is None or not reply.task_id:
             return for_all(call, Unknown("no_task", "the answer names no task"))
         options: DingTalkOptions = call.account.options
-        return for_all(call, Accepted(str(reply.task_id), queued=options.confirm))
+        if options.confirm:
+            return for_all(call, Accepted(str(reply.task_id), queued=True))
+        return [_unconfirmed(delivery, str(reply.task_id)) for delivery in call.deliveries]
 
     def token_refused(self, answer: httpx.Response) -> bool:
         """Returns whether the token was not valid, missing or expired."""
@@ -235,6 +237,12 @@ def _of_repeat(delivery: Delivery, outcome: AnyOutcome) -> AnyOutcome:
     if isinstance(outcome, Rejected) and outcome.code in SAME_TODAY and delivery.spent > 1:
         return Accepted()
     return outcome
+
+
+def _unconfirmed(delivery: Delivery, task: str) -> Accepted:
+    """Returns the acceptance of a task whose result nobody reads. After an earlier attempt it has no name:
+    if DingTalk dropped the repeat, a recall by its task would take nothing back."""
+    return Accepted(task if delivery.spent <= 1 else "")
 
 
 def _left_of_day_ms(now_ms: int) -> int:

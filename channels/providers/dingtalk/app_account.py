@@ -32,8 +32,8 @@ class DingTalkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     app_secret: Secret
     agent_id: int
     confirm: bool = True
-    """False: a notice is SENT as soon as its task was taken, whomever it reaches. For applications that may
-    not call getsendresult."""
+    """False: a notice is SENT as soon as its task was taken, whomever it reaches, and one that took several
+    attempts cannot be recalled. For applications that may not call getsendresult."""
 
 
 class _TokenGiven(msgspec.Struct):

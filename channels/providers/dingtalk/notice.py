@@ -125,10 +125,11 @@ def _not_read(found: _Results, userid: str, task_id: str, again: Again) -> Resol
 
 
 def _forbidden(code: str, task_id: str, again: Again) -> ResolveResult:
-    """Returns the result of a notice kept back. "Same content today" proves an earlier call in doubt."""
+    """Returns the result of a notice kept back. "Same content today" proves an earlier call in doubt, whose
+    task nobody knows: a recall by this one would take nothing back."""
     row = RESULTS.row(code)
     if code in SAME_TODAY and again.doubted:
-        return ResolveResult(Resolution.SENT, task_id)
+        return ResolveResult(Resolution.SENT)
     if row is not None and row.kind == "rejected":
         return _refused(f"{code}: {row.meaning}", task_id, again)
     if code in DAY_LIMITS:

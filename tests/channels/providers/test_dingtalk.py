@@ -10,7 +10,16 @@ import httpx
 import msgspec
 import pytest
 
-from channels.channel import Attempt, Call, Failure, Phase, Resolution, ResolveResult, TokenRefused
+from channels.channel import (
+    Attempt,
+    Call,
+    Failure,
+    Phase,
+    Resolution,
+    ResolveResult,
+    SentCall,
+    TokenRefused,
+)
 from channels.engine import Asked
 from channels.http_client.transport import Transport
 from channels.providers.dingtalk.app import DingTalkChannel
@@ -317,7 +326,8 @@ def test_a_limit_of_the_day_waits_for_the_next_in_china() -> None:
 
 def test_the_same_content_in_a_result_proves_an_earlier_attempt() -> None:
     said = answer({"errcode": 0, "send_result": kept_back("143106")})
-    assert found_by(said, attempt=2, doubted=True).resolution is Resolution.SENT
+    found = found_by(said, attempt=2, doubted=True)
+    assert found == ResolveResult(Resolution.SENT), "the task that reached nobody is not its name"
     assert (
         found_by(said, attempt=2).resolution is Resolution.REFUSED
     )  # the first surely was not sent
@@ -327,6 +337,16 @@ def test_a_task_is_not_a_delivery_unless_the_account_says_so() -> None:
     said = answer({"errcode": 0, "task_id": 256})
     assert CHANNEL.outcomes(call("u1", "u2"), said) == [Accepted("256", queued=True)] * 2
     assert CHANNEL.outcomes(call(confirm=False), said) == [Accepted("256")]
+
+
+def test_a_later_attempt_whose_result_nobody_reads_cannot_be_recalled_by_its_task() -> None:
+    """Its task may have reached nobody, and a recall of it would be answered with success."""
+    unread = call(confirm=False)
+    for delivery in unread.deliveries:
+        delivery.attempt = 2
+    (found,) = CHANNEL.outcomes(unread, answer({"errcode": 0, "task_id": 256}))
+    assert found == Accepted()
+    assert CHANNEL.recall(unread.account, SentCall("")) is None
 
 
 def test_an_acceptance_without_a_task_is_in_doubt() -> None:

@@ -13,6 +13,7 @@ from idempotency.lines import ASLEEP_AT, PAGE
 from idempotency.recalls import Kind
 from idempotency.recovery.contract import (
     ATTEMPTS_SPENT,
+    QUEUED,
     TTL,
     TTL_IN_DOUBT,
     UNREADABLE,
@@ -894,6 +895,21 @@ def test_what_was_found_out_is_written_once(
     assert (row.state, row.reason, row.next_at, row.provider_id) == (state, "why", next_at, "p-1")
     assert recovering.move([move]) == [True], "a repeat finds its own words"
     assert recovering.move([move._replace(reason="else")]) == [False]
+
+
+@pytest.mark.parametrize(("named", "kept"), [(None, "task-1"), ("", None), ("p-2", "p-2")])
+def test_a_move_keeps_clears_or_sets_the_providers_name(
+    ledger: SqlLedger, recovering: RecoveryStore, named: str | None, kept: str | None
+) -> None:
+    (item,) = claimed(ledger, delivery())
+    assert settle(ledger, item, Event.QUEUED, reason=QUEUED, provider_id="task-1")
+    (doubt,) = recovering.doubts(LANE, 1_000)
+    assert doubt.task == "task-1"
+    move = moved(item, doubt.version, Event.RESOLVED_SENT)._replace(provider_id=named)
+    assert recovering.move([move]) == [True]
+    row = ledger.queries().by_key(item.key)
+    assert row is not None
+    assert (row.state, row.provider_id) == (State.SENT, kept)
 
 
 def test_a_move_that_the_state_machine_does_not_have_is_refused(recovering: RecoveryStore) -> None:

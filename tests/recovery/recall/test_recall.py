@@ -130,6 +130,17 @@ def test_a_call_shared_with_others_is_left_unless_they_are_meant_too(stage: Stag
     assert stage.taken_back() == 1
 
 
+def test_what_was_sent_under_a_name_that_nobody_knows_is_not_said_to_be_taken_back(
+    stage: Stage,
+) -> None:
+    (item,) = stage.claimed("ann", id="m-1")
+    stage.ledger.settle([Settlement(item, Event.ACCEPTED)])
+    (told,) = stage.recall(Kind.MESSAGE, "m-1")
+    assert told.verdict is RecallVerdict.NOT_POSSIBLE
+    assert told.why == "the provider's name for it is not known"
+    assert stage.taken_back() == 0
+
+
 def test_a_business_id_is_recalled_in_every_state_and_each_is_told(stage: Stage) -> None:
     stage.sent(stage.claimed("sent", biz_id="b"))
     stage.sent(stage.claimed("hooked", lane="webhook.notice", biz_id="b"))

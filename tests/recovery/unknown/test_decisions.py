@@ -40,6 +40,12 @@ def test_what_the_provider_has_is_sent_under_its_name() -> None:
     assert found.provider_id == "p-1"
 
 
+def test_what_was_sent_under_a_name_that_nobody_knows_loses_the_name_of_another_call() -> None:
+    found = conclude(task(), Evidence(SENT, 0, NOW), AT_LEAST_ONCE)
+    assert isinstance(found, Transition)
+    assert (found.event, found.provider_id) == (Event.RESOLVED_SENT, "")
+
+
 def test_even_past_its_ttl_what_was_sent_is_sent() -> None:
     assert (
         moved(conclude(doubt(left_ms=-1), Evidence(SENT, 0), AT_MOST_ONCE))[0]
