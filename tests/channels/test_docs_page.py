@@ -34,3 +34,9 @@ def test_every_row_of_a_table_has_its_heads_columns() -> None:
             continue
         columns = columns or cells
         assert cells == columns, line
+
+
+def test_the_page_on_recalls_has_every_provider_that_takes_back() -> None:
+    table = (DOCUMENT.parent / "recall.md").read_text("utf-8").partition("## After it")[2]
+    named = {line.split("`")[1] for line in table.splitlines() if line.startswith("| `")}
+    assert named == {name for name, one in PROVIDERS.items() if one.recall_window_ms}
