@@ -77,13 +77,15 @@ def parts(
 
 
 def expanded(page: Page, value: Any) -> Any:
-    """Returns the value with the texts of its files: the input of a template's version."""
+    """Returns the value with the texts of its files: the input of a template's version. A variable, a
+    parameter or a key of the content may be named `file`, too; its value names none of the files read."""
     if isinstance(value, list):
         return [expanded(page, one) for one in value]
     if not isinstance(value, dict):
         return value
-    if value.keys() == {"file"}:
-        return page.files[value["file"]]
+    named = value["file"] if value.keys() == {"file"} else None
+    if isinstance(named, str) and named in page.files:
+        return page.files[named]
     return {key: expanded(page, one) for key, one in value.items()}
 
 
@@ -103,9 +105,16 @@ def _table(page: Page, value: dict[str, Any], place: Place, *, html: bool) -> Pa
     named = next(iter(value.values()), None)
     if value.keys() == {"var"} and isinstance(named, str):
         return OwnValue(named, page.chat)
-    if value.keys() == {"file"} and isinstance(named, str):
-        return _compiled(page, page.file(named, place), place, html=html, file=named)
+    if value.keys() == {"file"} and not isinstance(named, dict | list):
+        return _of_file(page, named, place, html=html)
     return parts(page, value, place, html=html)
+
+
+def _of_file(page: Page, named: Any, place: Place, *, html: bool) -> Part:
+    if isinstance(named, str):
+        return _compiled(page, page.file(named, place), place, html=html, file=named)
+    page.report((*place, "file"), "must be a file's name, as a text")
+    return ""
 
 
 def _compiled(page: Page, text: str, place: Place, *, html: bool, file: str = "") -> Text | str:

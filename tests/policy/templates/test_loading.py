@@ -86,6 +86,14 @@ def problems(folder: Path, text: str, takers: Takers | None = None) -> list[str]
             ["3 templates.t.text: gone.txt: No such file or directory"],
         ),
         (
+            f"{HEAD}text = {{ file = 3 }}\n",
+            ["3 templates.t.text.file: must be a file's name, as a text"],
+        ),
+        (
+            f"{HEAD}subject = [\n  {{ file = 2026-11-21 }},\n]\n",
+            ["3 templates.t.subject.file: must be a file's name, as a text"],
+        ),
+        (
             f"{HEAD}{DECLARED}",
             [
                 "5 templates.t.variables.1a: a variable's name has letters",
@@ -210,6 +218,50 @@ def test_a_named_file_counts_in_the_version_and_is_escaped_under_html(tmp_path: 
     second = load(tmp_path / "templates.toml")
     assert first.named("t").version != second.named("t").version
     assert first.version != second.version
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "rendered"),
+    [
+        (
+            "text = '{{ file }}'\nvariables = { file = \"string\" }",
+            {"file": "a.csv"},
+            {"text": "a.csv"},
+        ),
+        (
+            "text = '{{ file }}'\nvariables = { file = { type = \"string\" } }",
+            {"file": "a.csv"},
+            {"text": "a.csv"},
+        ),
+        (
+            "text = '{{ a[0].file }}'\nvariables.a = { type = 'list', fields = { file = 'string' } }",
+            {"a": [{"file": "a.csv"}]},
+            {"text": "a.csv"},
+        ),
+        ("content = { file = 'hello' }", {}, {"file": "hello"}),
+        ("content = { file = 3 }", {}, {"file": 3}),
+        ("content.a = { file = { id = '7' } }", {}, {"a": {"file": {"id": "7"}}}),
+    ],
+)
+def test_a_variable_or_a_key_of_the_content_may_be_named_file(
+    tmp_path: Path, text: str, values: dict[str, object], rendered: dict[str, object]
+) -> None:
+    path = tmp_path / "templates.toml"
+    path.write_text(f"{HEAD}{text}\n")
+    assert load(path).named("t").render(values).content == rendered
+
+
+def test_a_provider_parameter_may_be_named_file(tmp_path: Path) -> None:
+    path = tmp_path / "templates.toml"
+    path.write_text(
+        "[templates.t]\nchannel = 'sms'\ntemplate_id = 'T'\nparams = { file = '{{ name }}' }\n"
+        "variables = { name = 'string' }\nproviders.twilio = { file = 'x' }\n"
+    )
+    found = load(path).named("t")
+    template = found.render({"name": "a.csv"}).template
+    assert template is not None
+    assert template.params == {"file": "a.csv"}
+    assert found.of("twilio").content == {"file": "x"}
 
 
 def test_the_file_stands_beside_the_settings_or_where_they_say(tmp_path: Path) -> None:
