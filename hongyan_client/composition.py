@@ -56,8 +56,8 @@ def compose(
         content=dict(content) if content is not None else None,
         created_at=time.time_ns() // 1_000_000 if more.created_at is None else more.created_at,
         ttl_ms=None if ttl_s is None else int(ttl_s * 1_000),
-        ordering_key=more.ordering_key,
-        resend_of=more.resend_of,
+        ordering_key=more.ordering_key or None,
+        resend_of=more.resend_of or None,
         attributes=dict(more.attributes),
     )
     encoded(notification)

@@ -164,7 +164,7 @@ class ClientCore:
         if not taken:
             self._send_late(lane, number, wired, until)
         lane.counted += 1
-        if one.ordering_key is not None:
+        if one.ordering_key:
             lane.keys.append(one.ordering_key)
 
     def _send_late(self, lane: LaneSends, number: int, wired: Wired, until: float) -> None:

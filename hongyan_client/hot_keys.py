@@ -36,8 +36,8 @@ class KeyShares:
         self._totals: dict[str, int] = {}
 
     def note(self, lane: str, key: str | None) -> None:
-        """Counts one notification; None: it has no ordering key."""
-        self.note_many(lane, 1, () if key is None else (key,))
+        """Counts one notification; None or an empty key: it has no ordering key."""
+        self.note_many(lane, 1, (key,) if key else ())
 
     def note_many(self, lane: str, count: int, keys: Sequence[str]) -> None:
         """Counts notifications of a lane, and the keys of those that have one."""

@@ -70,11 +70,12 @@ UPDATE deliveries SET next_at = :now, version = {NEXT_VERSION}
    AND +lane = :lane AND +ordering_key = :key
    AND +state = 'RETRY' AND next_at = {ASLEEP_AT}"""  # noqa: S608 - ours
 
-# Goes from key to key by the index: the cost is that of the lines, not of the rows in them.
+# Goes from key to key by the index, from `start` on: the cost is that of the lines, not of the rows in
+# them. Rows that an earlier version made may have an empty key.
 WALK: Final = """
 WITH RECURSIVE line (ordering_key) AS (
     SELECT (SELECT d.ordering_key FROM deliveries AS d
-             WHERE d.lane = {lane} AND d.ordering_key > {start} AND d.ordering_key IS NOT NULL
+             WHERE d.lane = {lane} AND d.ordering_key >= {start} AND d.ordering_key IS NOT NULL
                AND d.state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN')
              ORDER BY d.lane, d.ordering_key LIMIT 1)
      UNION ALL

@@ -55,7 +55,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fals
 
     Times are epoch milliseconds; `ttl_ms` None means the lane's. Exactly one of `template` and
     `content` is set. Unknown fields of the wire form are ignored here and kept in the raw bytes, which
-    travel on.
+    travel on. `decode` and `encode` take an empty `ordering_key` or `resend_of` as None.
     """
 
     v: int = VERSION
@@ -95,7 +95,7 @@ _encoder = msgspec.json.Encoder()
 
 def encode(notification: Notification) -> bytes:
     """Returns the wire form, checked by the same rules as `decode`. Raises EnvelopeError."""
-    _check(notification)
+    notification = _checked(notification)
     try:
         value = _encoder.encode(notification)
     except (UnicodeEncodeError, TypeError, RecursionError) as exc:
@@ -126,8 +126,7 @@ def decode(value: bytes | None) -> Notification:
         raise EnvelopeError("not_json", "$", fault) from exc
     except RecursionError as exc:
         raise EnvelopeError("not_json", "$", "the value is nested too deeply") from exc
-    _check(notification)
-    return notification
+    return _checked(notification)
 
 
 def check_arrival(notification: Notification, lane: Lane, now_ms: int) -> None:
@@ -197,8 +196,9 @@ def _unknown_version(found: int) -> EnvelopeError:
     return EnvelopeError("unknown_version", "$.v", f"version {found}; this one reads {VERSION}")
 
 
-def _check(n: Notification) -> None:
-    """Checks the rules beyond types, cheapest first; one pass per notification on the hot path.
+def _checked(n: Notification) -> Notification:
+    """Returns the notification by the rules beyond types, which are checked cheapest first; one pass per
+    notification on the hot path. Raises EnvelopeError.
 
     Ordinary receivers are recognised inline: a call for each costs more than the test.
     """
@@ -227,7 +227,7 @@ def _check(n: Notification) -> None:
         ):
             _check_receivers(receivers)
             break
-    _check_texts(n)
+    return _with_checked_texts(n)
 
 
 def _check_receivers(receivers: list[str]) -> None:
@@ -239,7 +239,7 @@ def _check_receivers(receivers: list[str]) -> None:
             _check_text(f"$.receivers[{index}]", receiver)
 
 
-def _check_texts(n: Notification) -> None:
+def _with_checked_texts(n: Notification) -> Notification:
     text = n.biz_id
     if text is not None and not (
         len(text) <= MAX_RECEIVER and text.isascii() and text.isprintable()
@@ -247,12 +247,23 @@ def _check_texts(n: Notification) -> None:
         _check_text("$.biz_id", text)
     if n.account is not None:
         _check_text("$.account", n.account)
-    if n.ordering_key is not None:
-        _check_text("$.ordering_key", n.ordering_key)
-    if n.resend_of is not None:
-        _check_text("$.resend_of", n.resend_of)
     if n.template is not None:
         _check_text("$.template.id", n.template.id)
+    if n.ordering_key is None and n.resend_of is None:
+        return n
+    return _with_checked_names(n)
+
+
+def _with_checked_names(n: Notification) -> Notification:
+    """Returns the notification with an empty `ordering_key` or `resend_of` as None: it names nothing."""
+    key, original = n.ordering_key or None, n.resend_of or None
+    if key is not None:
+        _check_text("$.ordering_key", key)
+    if original is not None:
+        _check_text("$.resend_of", original)
+    if key is n.ordering_key and original is n.resend_of:
+        return n
+    return msgspec.structs.replace(n, ordering_key=key, resend_of=original)
 
 
 def _check_text(path: str, text: str) -> None:

@@ -108,13 +108,15 @@ class HeldLines(LedgerPart):
         return found, True
 
     def _pages(self, lane: str, age_ms: int) -> Iterator[list[Any]]:
-        start: str | None = ""
-        while start is not None:
+        last: str | None = None  # of the page before: the next one begins with it
+        while True:
             with self._begin() as (connection, now):
-                asked = {"lane": lane, "start": start, "now": now, "before": now - age_ms}
+                asked = {"lane": lane, "start": last or "", "now": now, "before": now - age_ms}
                 page = list(connection.execute(text(HELD), asked))
-            yield page
-            start = page[-1].ordering_key if len(page) == PAGE else None
+            yield [row for row in page if row.ordering_key != last]
+            if len(page) < PAGE:
+                return
+            last = page[-1].ordering_key
 
     def _line(self, lane: str, key: str) -> HeldLine | None:
         """Returns the line; None if it has ended meanwhile."""

@@ -299,7 +299,8 @@ class SqlRecovering(Duties):
         return woken
 
     def _stuck(self, lane: str, start: str) -> tuple[list[Line], str | None]:
-        """Returns the lines after `start` whose head sleeps, and the key to go on from; None at the end."""
+        """Returns the lines from key `start` on whose head sleeps, and the next page's `start`; None at the
+        end."""
         with self._begin() as (connection, now):
             asked = {"lane": lane, "start": start, "now": now}
             found = connection.execute(self._sql.stuck, asked).all()

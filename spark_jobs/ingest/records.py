@@ -45,12 +45,17 @@ def records_of(kafka: DataFrame) -> DataFrame:
 
 
 def _columns(envelope: Column) -> list[Column]:
-    whole = ("id", "biz_id", "account", "ordering_key", "resend_of")
+    whole = ("id", "biz_id", "account")
     names = {"id": "message_id"}
     return [
         day_of(F.col("timestamp")).alias("day"),
         *(F.col(name) for name in ("topic", "topic_id", "partition", "offset", "timestamp")),
         *(envelope[name].alias(names.get(name, name)) for name in whole),
+        # Empty, they name nothing (`message.envelope`).
+        *(
+            F.nullif(envelope[name], F.lit("")).alias(name)
+            for name in ("ordering_key", "resend_of")
+        ),
         F.col("lane"),
         _number(envelope["created_at"]).alias("created_at"),
         _number(envelope["ttl_ms"]).alias("ttl_ms"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,10 +27,11 @@ def test_few_notifications_name_nothing() -> None:
     assert [one.share for one in shares.hot()] == [1.0]
 
 
-def test_notifications_without_a_key_lower_the_shares() -> None:
+@pytest.mark.parametrize("none", [None, ""])
+def test_notifications_without_a_key_lower_the_shares(none: str | None) -> None:
     shares = KeyShares(0.2)
     for number in range(1_000):
-        shares.note("sms.notice", "k" if number % 10 == 0 else None)
+        shares.note("sms.notice", "k" if number % 10 == 0 else none)
     assert shares.hot() == []
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from hongyan_client.composition import compose
+from hongyan_client.composition import Composition, compose
 from hongyan_client.errors import WrongNotification
 from hongyan_client.sends.lane_route import LaneRoute
 from hongyan_client.sends.pending_send import SendHost, SentNotification
@@ -58,6 +58,12 @@ def _none_acknowledged() -> None:
 @pytest.fixture
 def notification() -> Notification:
     return compose("sms.notice", ["+8613800000001"], content={"text": "x"})
+
+
+def test_an_empty_ordering_key_and_resend_of_are_composed_as_none() -> None:
+    more = Composition(ordering_key="", resend_of="")
+    made = compose("sms.notice", ["+8613800000001"], content={"text": "x"}, more=more)
+    assert (made.ordering_key, made.resend_of) == (None, None)
 
 
 @pytest.fixture

@@ -61,6 +61,22 @@ def test_the_key_is_the_ordering_key_where_there_is_one() -> None:
     assert decode(value(ordering_key="user-7")).kafka_key == "user-7"
 
 
+def test_an_empty_ordering_key_or_resend_of_counts_as_none() -> None:
+    found = decode(value(ordering_key="", resend_of=""))
+    assert (found.ordering_key, found.resend_of) == (None, None)
+    assert found == decode(value())
+    one = decode(value(ordering_key="user-7", resend_of=""))
+    assert (one.ordering_key, one.resend_of) == ("user-7", None)
+    one = decode(value(ordering_key="", resend_of="m-0"))
+    assert (one.ordering_key, one.resend_of) == (None, "m-0")
+
+
+def test_an_empty_ordering_key_or_resend_of_is_written_as_null() -> None:
+    found = decode(value())
+    empty = msgspec.structs.replace(found, ordering_key="", resend_of="")
+    assert encode(empty) == encode(found)
+
+
 def test_unknown_fields_are_ignored_and_the_raw_bytes_still_have_them() -> None:
     raw = value(campaign="winter", nested={"a": [1, None]})
     assert decode(raw) == decode(value())

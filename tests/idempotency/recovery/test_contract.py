@@ -795,6 +795,17 @@ def test_a_line_whose_head_an_older_version_ended_is_found_and_woken(
     assert keys(take(recovering, ORDERED)) == [line[1].key]
 
 
+def test_a_line_without_a_name_that_an_older_version_made_is_found_and_woken(
+    ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery]
+) -> None:
+    with ledger.database.begin() as connection:
+        connection.exec_driver_sql("UPDATE deliveries SET ordering_key = ''")
+    assert ledger.held_lines().lines_waiting(LANE, 10).held == 1
+    settle(ledger, line[0], Event.ACCEPTED)
+    assert recovering.wake(LANE, ordered=True) == 1
+    assert keys(take(recovering, ORDERED)) == [line[1].key]
+
+
 def test_once_a_lane_keeps_no_order_whatever_slept_is_due(
     ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery]
 ) -> None:

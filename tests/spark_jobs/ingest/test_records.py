@@ -26,6 +26,7 @@ CASES: list[Any] = [
     envelope(),
     good(),
     envelope(ttl_ms=5_000, account="main", ordering_key="k", resend_of="m-0"),
+    envelope(ordering_key="", resend_of=""),
     envelope(template=..., content={"text": "hello"}),
     envelope(receivers=["+8613800000001", "+8613800000002", "+8613800000001"]),
     envelope(receivers=["+86 138 0000 0001"]),
