@@ -93,7 +93,8 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     (_S.RETRY, _E.TAKE_OVER): _S.IN_FLIGHT,
     # A definite non-send whose attempts are used up has nothing to wait for.
     (_S.IN_FLIGHT, _E.BUDGET_SPENT): _S.PARKED,
-    # Recovery took it to send it, and its template or account was still wrong: no call, no attempt.
+    # Recovery took it to send it, and its template or account was still wrong, or its horizon was over: no
+    # call, no attempt.
     (_S.IN_FLIGHT, _E.PARK): _S.PARKED,
     (_S.RETRY, _E.DUE): _S.IN_FLIGHT,
     (_S.RETRY, _E.BUDGET_SPENT): _S.PARKED,

@@ -73,8 +73,7 @@ def _not_sent(
             return Settlement(delivery, Event.BUDGET_SPENT, f"{ATTEMPTS_SPENT}:{code}")
         reason = f"{JOINT_REFUSAL}:{code}"
     delay = retry_delay_ms(outcome, retry, delivery.waits, luck)
-    at = answered_at + delay
-    if at >= delivery.notification.created_at + retry.horizon_ms:
+    if answered_at + delay >= horizon_ends(delivery, retry):
         return Settlement(delivery, Event.BUDGET_SPENT, f"{HORIZON_OVER}:{code}")
     left = max(delivery.expires_at - answered_at, 0)
     return Settlement(delivery, Event.NOT_SENT, reason, delay_ms=min(delay, left))
@@ -105,12 +104,22 @@ def _paced(
 def patience_ends(delivery: Delivery, policy: LanePolicy) -> int:
     """Returns the end of retries after refusals for pace alone, epoch milliseconds: the share
     `retry.patience` of its TTL, at most the horizon."""
-    created_at = delivery.notification.created_at
     # An operator may have given it a longer life, another policy a shorter one.
     lifetime_ms = policy.lifetime_ms(delivery.notification.ttl_ms)
-    lifetime_ms = min(lifetime_ms, delivery.expires_at - created_at)
+    lifetime_ms = min(lifetime_ms, delivery.expires_at - delivery.notification.created_at)
     kept_ms = round(lifetime_ms * (1 - policy.retry.patience))
-    return min(delivery.expires_at - kept_ms, created_at + policy.retry.horizon_ms)
+    return min(delivery.expires_at - kept_ms, horizon_ends(delivery, policy.retry))
+
+
+def horizon_ends(delivery: Delivery, retry: RetryPolicy) -> int:
+    """Returns the end of retries, epoch milliseconds: from then on only its first call begins, or one that
+    a person wants."""
+    return delivery.notification.created_at + retry.horizon_ms
+
+
+def may_call_again(delivery: Delivery, retry: RetryPolicy, at: int) -> bool:
+    """Returns whether attempts and horizon allow another call at `at`, epoch milliseconds."""
+    return delivery.spent < retry.attempts and at < horizon_ends(delivery, retry)
 
 
 def spread_ms(retry: RetryPolicy, refusals: int, luck: float) -> int:

@@ -31,6 +31,7 @@ from sending.attempts import fitting, on_record, permitted
 from sending.batching import put_on_record
 from sending.endings import NotStarted
 from sending.lane_routes import Route
+from sending.settlement import may_call_again
 
 HELD_S: Final = 1.0
 """Since the first call began; no thread calls the same account again later."""
@@ -112,7 +113,7 @@ class ImmediateRetry:
     def _elsewhere(self, works: Sequence[Work], tried: Sequence[str]) -> list[Work]:
         """Returns the works that go through another account, on record."""
         movable = [work for work in works if may_fail_over(work.delivery, work.answer)]
-        first = next((work for work in movable if self._has_attempts(work)), None)
+        first = next((work for work in movable if self._may_call(work)), None)
         if first is None:
             return []
         terms = first.bound
@@ -154,7 +155,7 @@ class ImmediateRetry:
             return []
         if self._monotonic() - begun_at + _LONGEST_S > HELD_S:
             return []
-        return [w for w in works if may_work_at_once(w.answer) and self._has_attempts(w)]
+        return [w for w in works if may_work_at_once(w.answer) and self._may_call(w)]
 
     def _at_once(self, works: Sequence[Work]) -> list[Work]:
         """Returns the works that go through their account again, on record."""
@@ -168,14 +169,14 @@ class ImmediateRetry:
 
     # ---- both ------------------------------------------------------------------------------------
 
-    def _has_attempts(self, work: Work) -> bool:
-        return work.delivery.spent < work.bound.policy.retry.attempts
+    def _may_call(self, work: Work) -> bool:
+        return may_call_again(work.delivery, work.bound.policy.retry, work.answered_at)
 
     def _fitting(self, works: Sequence[Work], first: Work, route: Route) -> list[Work]:
         """Returns as many works as the account takes in one call, in their order."""
 
         def may(work: Work) -> bool:
-            return self._has_attempts(work) and self._refusal(work) is None
+            return self._may_call(work) and self._refusal(work) is None
 
         return fitting(works, first, *route, may)
 

@@ -33,6 +33,7 @@ from sending.endings import LANE_PAUSED, Ending, NotStarted, outcome_of
 from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from sending.runtime.work_queue import WorkQueue
+from sending.settlement import may_call_again
 
 log = structlog.get_logger(__name__)
 _MS: Final = 1_000
@@ -232,7 +233,7 @@ class RetryPool(CallPool[RetryWork]):
         return (
             not resend.doubted
             and may_fail_over(resend.delivery, resend.answer)
-            and resend.delivery.spent < self._routes.policy.retry.attempts
+            and may_call_again(resend.delivery, self._routes.policy.retry, resend.answered_at)
             and self._refusal(resend) is None
         )
 

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import structlog
 
 from idempotency.ledger import Settlement
-from idempotency.recovery.contract import DueDelivery, DueQuery, RecordedCall
+from idempotency.recovery.contract import DueDelivery, DueQuery, RecordedCall, by_operator
 from message.delivery import Delivery
 from message.ids import new_token
 from message.reasons import code_of, mender_of
@@ -34,6 +34,7 @@ from recovery.unknown.decisions import REPLAY
 from sending.adapter_refusals import refusal_of
 from sending.batching import put_on_record
 from sending.lane_routes import Route
+from sending.settlement import HORIZON_OVER, horizon_ends
 
 log = structlog.get_logger(__name__)
 SETTLE_BATCH: Final = 200
@@ -179,6 +180,8 @@ class RetryStage:
         bound = routes.bound_to(delivery, same=same)
         # Where an earlier call may have sent it: parked here, the row would lose its doubt.
         unfit = Event.PARK if taken.doubted_since is None else Event.UNKNOWN
+        if self._horizon_over(taken, routes.policy):
+            return Settlement(delivery, unfit, HORIZON_OVER)
         if bound is not None and routes.of(bound) is None:
             return Settlement(delivery, unfit, NO_ACCOUNT)
         if fault := self._render(delivery):
@@ -193,6 +196,14 @@ class RetryStage:
         timeout_ms = routes.policy.timeout_ms
         until = route.window_ends(taken.doubted_since or 0, timeout_ms) if same else 0
         return RetryWork(taken, route, term, until)
+
+    def _horizon_over(self, taken: DueDelivery, policy: LanePolicy) -> bool:
+        """Returns whether it is too late for another call; never for a first one, or one that a person
+        wants."""
+        delivery = taken.delivery
+        if delivery.attempt <= 1 or by_operator(taken.reason):
+            return False
+        return self._context.clock.now_ms() >= horizon_ends(delivery, policy.retry)
 
     def _kept(self, calls: list[list[RetryWork]]) -> list[list[RetryWork]]:
         """Returns the calls that are on record now, without rows that were swept meanwhile."""

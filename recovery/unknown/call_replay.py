@@ -30,6 +30,7 @@ from recovery.retry.retry_lane import RetryLane
 from recovery.telemetry import RecoveryTelemetry
 from recovery.unknown.decisions import RESOLVED, pause_ms
 from sending.lane_routes import Route
+from sending.settlement import horizon_ends
 
 log = structlog.get_logger(__name__)
 _MS: Final = 1_000
@@ -133,9 +134,11 @@ def is_joint(doubt: UnknownDelivery, route: Route, policy: LanePolicy) -> bool:
 
 
 def _in_time(doubt: UnknownDelivery, route: Route, policy: LanePolicy) -> bool:
-    """Returns whether a repeat begun now arrives within the provider's dedup window and the TTL."""
+    """Returns whether a repeat may begin now: within the horizon and the TTL, and so that it arrives within
+    the provider's dedup window."""
     ends = route.window_ends(doubt.called_at, policy.timeout_ms)
-    return doubt.now < min(ends, doubt.delivery.expires_at)
+    horizon = horizon_ends(doubt.delivery, policy.retry)
+    return doubt.now < min(ends, horizon, doubt.delivery.expires_at)
 
 
 def _not_before(doubt: UnknownDelivery, policy: LanePolicy) -> int:

@@ -11,6 +11,7 @@
     no proof, the policy says resend       RETRY, counted as a possible duplicate
     no proof, the policy says park         PARKED
     no proof, its time or attempts over    PARKED
+    a call later than its horizon          PARKED instead
 
 A query goes before the dedup window, and that before the policy. "It was not sent" counts only after an
 abandoned call has had its timeout once more to arrive.
@@ -32,7 +33,7 @@ from idempotency.recovery.contract import (
 )
 from message.states import Event, State
 from policy.schema import LanePolicy
-from sending.settlement import backoff_ms
+from sending.settlement import HORIZON_OVER, backoff_ms, horizon_ends
 
 REPLAY: Final = "replay"
 UNPROVEN: Final = "unproven"
@@ -123,13 +124,22 @@ def _without_proof(
     if facts.repeats_until > doubt.now:
         left = facts.repeats_until - doubt.now
         # Well before the window closes, since a later call would be no repeat.
-        return _move(doubt, Event.REPLAY, REPLAY, delay_ms=min(delay_ms, left // 2))
+        return _again(doubt, Event.REPLAY, REPLAY, min(delay_ms, left // 2), policy)
     if doubt.reason.startswith(REFUSED):
         return _move(doubt, Event.PARK_UNPROVEN, doubt.reason)
     if not policy.resends_unproven:
         return _move(doubt, Event.PARK_UNPROVEN, UNPROVEN)
     left = doubt.delivery.expires_at - doubt.now
-    return _move(doubt, Event.RESEND_UNPROVEN, UNPROVEN, delay_ms=min(delay_ms, left // 2))
+    return _again(doubt, Event.RESEND_UNPROVEN, UNPROVEN, min(delay_ms, left // 2), policy)
+
+
+def _again(
+    doubt: UnknownDelivery, event: Event, reason: str, delay_ms: int, policy: LanePolicy
+) -> Transition:
+    """Returns the move to another call after `delay_ms`; to PARKED if its horizon is over by then."""
+    if doubt.now + delay_ms >= horizon_ends(doubt.delivery, policy.retry):
+        return _move(doubt, Event.PARK_UNPROVEN, HORIZON_OVER)
+    return _move(doubt, event, reason, delay_ms=delay_ms)
 
 
 def _move(

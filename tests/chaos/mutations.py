@@ -386,10 +386,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a call made again at once is an attempt like any other",
-        "dispatcher.pipeline.immediate_retry:ImmediateRetry._has_attempts",
-        "        return work.delivery.spent < work.bound.policy.retry.attempts\n",
-        "        return True\n",
+        "sending.settlement:may_call_again",
+        "    return delivery.spent < retry.attempts and at < horizon_ends(delivery, retry)\n",
+        "    return at < horizon_ends(delivery, retry)\n",
         (_AGAIN + "test_it_is_no_more_than_the_attempts",),
+    ),
+    Mutation(
+        "past its horizon no delivery is called again at once",
+        "sending.settlement:may_call_again",
+        "    return delivery.spent < retry.attempts and at < horizon_ends(delivery, retry)\n",
+        "    return delivery.spent < retry.attempts\n",
+        (
+            _AGAIN + "test_one_past_its_horizon_by_then_is_not_called_again",
+            _RESENDING
+            + "test_past_its_horizon_it_goes_through_no_other_account[at_most_once-sqlite]",
+        ),
     ),
     Mutation(
         "a joint refusal over one delivery parks none of them",

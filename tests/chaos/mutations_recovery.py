@@ -199,6 +199,40 @@ RECOVERY: tuple[Mutation, ...] = (
         (_CONCLUSIONS + "test_with_its_attempts_spent_a_person_decides",),
     ),
     Mutation(
+        "past its horizon what is in doubt is parked",
+        "recovery.unknown.decisions:_again",
+        "    if doubt.now + delay_ms >= horizon_ends(doubt.delivery, policy.retry):\n",
+        "    if False:\n",
+        (_CONCLUSIONS + "test_another_call_later_than_its_horizon_is_left_to_a_person",),
+    ),
+    Mutation(
+        "past its horizon a retry is not made",
+        "recovery.retry.stage:RetryStage._horizon_over",
+        "        return self._context.clock.now_ms() >= horizon_ends(delivery, policy.retry)\n",
+        "        return False\n",
+        (
+            _RESENDING + "test_past_its_horizon_it_is_parked_without_a_call[at_most_once-sqlite]",
+            _RESENDING + "test_a_horizon_that_is_over_takes_no_doubt_away[at_most_once-sqlite]",
+        ),
+    ),
+    Mutation(
+        "a retry that a person wants knows no horizon",
+        "recovery.retry.stage:RetryStage._horizon_over",
+        "        if delivery.attempt <= 1 or by_operator(taken.reason):\n",
+        "        if delivery.attempt <= 1:\n",
+        (
+            _RESENDING
+            + "test_past_its_horizon_it_goes_if_a_person_wants_it_sent[at_most_once-sqlite]",
+        ),
+    ),
+    Mutation(
+        "a first send knows no horizon",
+        "recovery.retry.stage:RetryStage._horizon_over",
+        "        if delivery.attempt <= 1 or by_operator(taken.reason):\n",
+        "        if by_operator(taken.reason):\n",
+        (_RESENDING + "test_past_its_horizon_a_first_send_goes[at_most_once-sqlite]",),
+    ),
+    Mutation(
         "a repeat only while the dedup window is open",
         "recovery.unknown.decisions:_without_proof",
         "    if facts.repeats_until > doubt.now:\n",
@@ -455,9 +489,16 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "a joint call is not repeated past its window",
         "recovery.unknown.call_replay:_in_time",
-        "    return doubt.now < min(ends, doubt.delivery.expires_at)\n",
+        "    return doubt.now < min(ends, horizon, doubt.delivery.expires_at)\n",
         "    return ends > 0\n",
         (_REPEATING + "test_once_its_window_is_over_the_policy_decides",),
+    ),
+    Mutation(
+        "a joint call is not repeated past the horizon",
+        "recovery.unknown.call_replay:_in_time",
+        "    return doubt.now < min(ends, horizon, doubt.delivery.expires_at)\n",
+        "    return doubt.now < min(ends, doubt.delivery.expires_at)\n",
+        (_REPEATING + "test_past_its_horizon_it_is_not_made",),
     ),
     Mutation(
         "a refused repeat says nothing of the first call",

@@ -192,6 +192,21 @@ def test_one_past_its_ttl_by_then_is_not_called_again() -> None:
     assert (len(bench.calls), work.end) == (1, REFUSED)
 
 
+def test_one_past_its_horizon_by_then_is_not_called_again() -> None:
+    for accounts, refusal in (({"a": 1}, REFUSED), ({"a": 1, "b": 0}, NO_BALANCE)):
+        retry = RetryPolicy(immediate=2, horizon_ms=500)
+        bench = Bench(in_turn(refusal), accounts, retry=retry)
+        answer = bench._answer
+
+        def late(call: Call, bench: Bench = bench, answer: Any = answer) -> list[AnyOutcome]:
+            bench.ms += 550
+            return list(answer(call))
+
+        bench._answer = late
+        (work,) = bench.serve("u1")
+        assert (len(bench.calls), work.end) == (1, refusal)
+
+
 def test_a_worker_that_stops_calls_nothing_again() -> None:
     bench = bench_of()
     stopped_at = []

@@ -455,6 +455,81 @@ def test_a_time_that_ends_before_the_call_takes_no_doubt_away(line: Line, item: 
     assert_doubted(line, item)
 
 
+# -- past the horizon --
+
+HORIZON_MS = 10_000
+
+
+def shorten_horizon(line: Line) -> None:
+    retry = msgspec.structs.replace(line.lane.policy.retry, horizon_ms=HORIZON_MS)
+    line.lane.policy = msgspec.structs.replace(line.lane.policy, retry=retry)
+
+
+def test_past_its_horizon_it_is_parked_without_a_call(line: Line) -> None:
+    shorten_horizon(line)
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="http_429")
+    line.world.advance(HORIZON_MS)
+    line.resend()
+    assert line.row(one) == ("PARKED", "horizon_over", 1), "only a call is an attempt"
+    assert line.provider.calls == []
+    assert ("retries_spent", f"{LANE} horizon_over") in line.alerts._latest
+
+
+def test_a_horizon_that_is_over_takes_no_doubt_away(line: Line, item: Delivery) -> None:
+    shorten_horizon(line)
+    line.resolving.run_once(LANE)
+    assert line.row(item)[:2] == ("RETRY", "replay")
+    line.world.advance(HORIZON_MS)
+    line.resend()
+    assert line.row(item)[:2] == ("UNKNOWN", "horizon_over")
+    assert len(line.provider.calls) == 1
+    assert_doubted(line, item)
+    line.resolving.run_once(LANE)
+    assert line.row(item)[:2] == ("PARKED", "horizon_over")
+    assert_doubted(line, item)
+
+
+def test_past_its_horizon_it_goes_if_a_person_wants_it_sent(line: Line) -> None:
+    shorten_horizon(line)
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="http_429")
+    line.world.advance(HORIZON_MS)
+    line.resend()
+    (pick,) = line.ledger.picks().named(one.key)
+    assert line.rows.move([operator_retry(one.key, pick.day, pick.version, pick.state)]) == [True]
+    line.resend(Accepted("p-1"))
+    assert line.row(one) == ("SENT", None, 2)
+
+
+def test_past_its_horizon_a_first_send_goes(line: Line) -> None:
+    """Quiet hours, or a receiver's limit, held it for that long."""
+    shorten_horizon(line)
+    one = delivery()
+    line.ledger.claim(claims([one], Event.HOLD, reason="quiet_hours", delay_ms=HORIZON_MS), "w1")
+    line.world.advance(HORIZON_MS)
+    line.resend(Accepted("p-1"))
+    assert line.row(one) == ("SENT", None, 1)
+
+
+def test_past_its_horizon_it_goes_through_no_other_account(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shorten_horizon(line)
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="http_429")
+    send = line.provider.send
+
+    def slowly(*args: Any) -> list[AnyOutcome]:
+        line.world.advance(HORIZON_MS)
+        return send(*args)
+
+    monkeypatch.setattr(line.provider, "send", slowly)
+    line.resend(NotSent("no_balance", account=True))
+    assert line.row(one) == ("PARKED", "horizon_over:no_balance", 2)
+    assert len(line.provider.calls) == 1
+
+
 def assert_doubted(line: Line, item: Delivery) -> None:
     (pick,) = line.ledger.picks().named(item.key)
     assert pick.doubted

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+import msgspec
 import pytest
 
 from channels.channel import Call
@@ -120,6 +121,14 @@ def test_once_its_window_is_over_the_policy_decides(line: Line, items: list[Deli
     look(line, *[Accepted("p-1")] * 3)
     assert line.provider.calls == []
     assert "SENT" not in states(line, items)
+
+
+def test_past_its_horizon_it_is_not_made(line: Line, items: list[Delivery]) -> None:
+    retry = msgspec.structs.replace(line.lane.policy.retry, horizon_ms=TIMEOUT_MS)
+    line.lane.policy = msgspec.structs.replace(line.lane.policy, retry=retry)
+    look(line)
+    assert line.provider.calls == []
+    assert states(line, items) == ["PARKED"] * 3
 
 
 def test_it_is_not_made_while_its_account_may_not_send(line: Line, items: list[Delivery]) -> None:

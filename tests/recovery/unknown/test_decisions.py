@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from channels.channel import Resolution, ResolveResult
@@ -131,6 +132,26 @@ def test_past_its_ttl_a_person_decides(policy: LanePolicy, facts: Evidence) -> N
 def test_with_its_attempts_spent_a_person_decides(until: int) -> None:
     found = moved(conclude(doubt(attempt=4), Evidence(None, until), AT_LEAST_ONCE))
     assert found == (Event.PARK_UNPROVEN, "attempts_spent", 0)
+
+
+@pytest.mark.parametrize(
+    ("until", "left_ms", "moves"),
+    [
+        (0, 1_001, (Event.RESEND_UNPROVEN, "unproven", 1_000)),
+        (0, 1_000, (Event.PARK_UNPROVEN, "horizon_over", 0)),
+        (NOW + 500, 251, (Event.REPLAY, "replay", 250)),
+        (NOW + 500, 250, (Event.PARK_UNPROVEN, "horizon_over", 0)),
+        (NOW + 500, -9_999, (Event.PARK_UNPROVEN, "horizon_over", 0)),
+    ],
+)
+def test_another_call_later_than_its_horizon_is_left_to_a_person(
+    until: int, left_ms: int, moves: tuple[Event, str, int]
+) -> None:
+    late = doubt()
+    made_at = NOW - RETRY.horizon_ms + left_ms
+    asked = late.delivery.notification
+    late.delivery.notification = msgspec.structs.replace(asked, created_at=made_at)
+    assert moved(conclude(late, Evidence(None, until), AT_LEAST_ONCE)) == moves
 
 
 @pytest.mark.parametrize(
