@@ -225,11 +225,11 @@ class Engine:
                 extensions["timeout"] |= call.steps
                 extensions["withdrawn"] = call.withdrawn
         except Exception as exc:
-            return for_all(call, Rejected("adapter_error", adapter_failed(channel, "request", exc)))
+            return for_all(call, _not_made(channel, exc))
         try:
             return ask(request)
         except BadRequest as exc:
-            return for_all(call, Rejected("adapter_error", adapter_failed(channel, "request", exc)))
+            return for_all(call, _not_made(channel, exc))
         except Exception as exc:
             return for_all(
                 call, Unknown("transport_error", adapter_failed(channel, "transport", exc))
@@ -373,6 +373,12 @@ def _withdrawn(call: Call) -> list[AnyOutcome] | None:
 
 def _with(call: Call, token: str) -> Call:
     return msgspec.structs.replace(call, token=token)
+
+
+def _not_made(channel: Channel, cause: Exception) -> Rejected:
+    """Returns the outcome of a call whose request the adapter could not make."""
+    detail = adapter_failed(channel, "request", cause)
+    return Rejected("adapter_error", detail, before_call=True)
 
 
 def _one_each(call: Call, outcomes: list[AnyOutcome]) -> list[AnyOutcome]:

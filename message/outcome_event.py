@@ -13,20 +13,22 @@ from typing import Final
 import msgspec
 
 from message.keys import KEY_LENGTH
+from message.reasons import ADAPTER_REFUSALS
 from message.states import State
 
 VERSION: Final = 1
 _SEPARATOR: Final = "\x1f"
-_SPENT: Final = frozenset({"attempts_spent", "horizon_over", "paced"})
-"""Reasons with the provider's code behind their colon."""
+_SPENT: Final = frozenset({"attempts_spent", "horizon_over", "paced", "refused_in_doubt"})
+"""Reasons with the last call's code behind their colon."""
 _OF_PROVIDER: Final = frozenset({State.REJECTED, State.UNDELIVERED})
-"""States whose reason in the ledger is a provider's code."""
+"""States whose reason in the ledger is a provider's code, but for refusals before any call."""
 
 ANNOUNCED: Final[dict[State, str]] = {
     State.SENT: "The provider accepted it. A receipt may follow with DELIVERED or UNDELIVERED.",
     State.DELIVERED: "A receipt proves that it arrived.",
     State.UNDELIVERED: "A receipt says that it did not arrive; `provider_code` says why.",
-    State.REJECTED: "The provider refused it for good; `provider_code` says why.",
+    State.REJECTED: "It was refused for good: by the provider, `provider_code` says why; or before any"
+    " call, `reason` says why.",
     State.EXPIRED: "Its time to live was over before it was sent.",
     State.DROPPED: "A gate, a recall or a person ended it unsent; `reason` says which.",
     State.PARKED: "It waits for a person, who may send it again; `reason` says why.",
@@ -55,7 +57,7 @@ class OutcomeEvent(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     """A code of Hongyan's own; None where the state says all."""
     provider_code: str | None
-    """Code of the call, or of the receipt, that ended it."""
+    """Code of the call, or of the receipt, that ended it; None where no call did."""
     provider_id: str | None
     """The provider's name for the message."""
     account: str | None
@@ -92,12 +94,14 @@ def receiver_hash(key: bytes, channel: str, receiver: str) -> str:
     return hmac.digest(key, text.encode(errors="replace"), "sha256").hex()
 
 
-def codes_of(state: State, reason: str | None) -> tuple[str | None, str | None]:
-    """Returns our code and the provider's from a ledger row's reason. Text behind the colon of any other
-    reason is a person's or ours, and is in no event."""
+def codes_of(state: State, reason: str | None, attempt: int) -> tuple[str | None, str | None]:
+    """Returns our code and the provider's from a ledger row's reason and its number of calls. Text behind
+    the colon of any other reason is a person's or ours, and is in no event."""
     if not reason:
         return None, None
     if state in _OF_PROVIDER:
-        return None, reason
+        before_call = state is State.REJECTED and (not attempt or reason in ADAPTER_REFUSALS)
+        return (reason, None) if before_call else (None, reason)
     ours, _, rest = reason.partition(":")
-    return ours, rest or None if ours in _SPENT else None
+    has_code = ours in _SPENT and rest not in ADAPTER_REFUSALS
+    return ours, rest or None if has_code else None

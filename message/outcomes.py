@@ -51,6 +51,8 @@ class Rejected(Outcome, frozen=True, gc=False, tag="rejected"):
     """The account is refused, not this message (credentials, no balance): its breaker opens."""
     answer: str = ""
     """The provider's words as they may be shown, at most 2 KiB; empty without an answer."""
+    before_call: bool = False
+    """Our adapter refused it, so that no call was made; `code` is ours."""
 
 
 class NotSent(Outcome, frozen=True, gc=False, tag="not_sent"):

@@ -129,6 +129,36 @@ DROP_CODES: Final = tuple(_COPIES)
 """Codes with which a delivery is DROPPED in the ledger."""
 
 
+ADAPTER_REFUSALS: Final = frozenset(
+    {
+        "adapter_error",
+        "bad_address",
+        "bad_attachment",
+        "bad_character",
+        "bad_content",
+        "bad_header",
+        "bad_mobile",
+        "bad_number",
+        "bad_openid",
+        "bad_params",
+        "bad_receiver",
+        "bad_template",
+        "bad_userid",
+        "no_content",
+        "no_provider_template",
+        "no_sign_name",
+        "text_too_long",
+        "tls_required",
+        "too_long",
+        "url_too_long",
+        "wrong_group",
+        "wrong_receiver",
+    }
+)
+"""Codes with which an adapter refuses a delivery before any call, and which no provider answers. Twilio's
+adapter refuses with `no_text`, too, which Slack answers."""
+
+
 def code_of(reason: str) -> str:
     """Returns the code in `code: sentence`."""
     return reason.partition(":")[0]

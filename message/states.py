@@ -38,6 +38,7 @@ class Event(StrEnum):
     ACCEPTED = "Accepted"
     QUEUED = "Accepted as a task"
     REJECTED = "Rejected"
+    REFUSED = "its adapter refuses it"
     NOT_SENT = "NotSent"
     UNKNOWN = "Unknown"
     OWNER_DEAD = "owner dead"
@@ -79,6 +80,8 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     # The provider took a task, and names the receivers reached only when asked (reason `queued`).
     (_S.IN_FLIGHT, _E.QUEUED): _S.UNKNOWN,
     (_S.IN_FLIGHT, _E.REJECTED): _S.REJECTED,
+    # No account's adapter can ever send it: no call, no attempt.
+    (_S.IN_FLIGHT, _E.REFUSED): _S.REJECTED,
     (_S.IN_FLIGHT, _E.NOT_SENT): _S.RETRY,
     (_S.IN_FLIGHT, _E.UNKNOWN): _S.UNKNOWN,
     (_S.IN_FLIGHT, _E.OWNER_DEAD): _S.UNKNOWN,

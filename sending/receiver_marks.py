@@ -32,7 +32,9 @@ from policy.schema import LanePolicy, Policy
 from sending.runtime.clock import Clock
 
 _STOPPED: Final = frozenset({MarkResult.REPEAT, MarkResult.ABOVE})
-NEVER_SENT: Final = frozenset({Event.REJECTED, Event.TTL, Event.BUDGET_SPENT, Event.PARK})
+NEVER_SENT: Final = frozenset(
+    {Event.REJECTED, Event.REFUSED, Event.TTL, Event.BUDGET_SPENT, Event.PARK}
+)
 """Ends of a claimed delivery that surely was not sent, and will not be without a person."""
 
 

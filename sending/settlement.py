@@ -52,6 +52,8 @@ def after_call(
             return Settlement(delivery, Event.QUEUED, QUEUED, provider_id=provider_id)
         case Accepted(provider_id=provider_id):
             return Settlement(delivery, Event.ACCEPTED, provider_id=provider_id)
+        case Rejected(code=code, before_call=True):
+            return Settlement(delivery, Event.REFUSED, code)
         case Rejected(code=code):
             return Settlement(delivery, Event.REJECTED, code)
         case NotSent() as refusal if is_paced(refusal):

@@ -351,7 +351,7 @@ class LanePool(CallPool[Work]):
             refusal = self._shut(work)
         if refusal is None and type(work.intent) is Refuse:
             code, _, detail = work.intent.reason.partition(": ")
-            refusal = Rejected(code, detail)
+            refusal = Rejected(code, detail, before_call=True)
         if refusal is None:
             return True
         work.end = refusal

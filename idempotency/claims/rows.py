@@ -29,7 +29,7 @@ _ENTRY: Final = {event: state for (source, event), state in TRANSITIONS.items() 
 _OUTCOME: Final = {
     event: state for (source, event), state in TRANSITIONS.items() if source is State.IN_FLIGHT
 }
-_UNSTARTED: Final = frozenset({Event.GIVEN_BACK, Event.SHUT, Event.TTL, Event.PARK})
+_UNSTARTED: Final = frozenset({Event.GIVEN_BACK, Event.SHUT, Event.TTL, Event.PARK, Event.REFUSED})
 """Moves out of IN_FLIGHT before any call was made: they take back the attempt that the claim counted."""
 # A settlement may be repeated after a receipt moved its row.
 _STILL_OURS: Final = {State.SENT: frozenset({State.SENT, State.DELIVERED, State.UNDELIVERED})}

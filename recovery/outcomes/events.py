@@ -45,7 +45,7 @@ def event_of(end: EndedRow, receiver: str | None, hash_key: bytes) -> OutcomeEve
     """Returns the event of one end. Nothing of the receiver but hash and mask is in it."""
     channel, _, kind = end.lane.partition(".")
     state = State(end.state)
-    reason, provider_code = codes_of(state, end.reason)
+    reason, provider_code = codes_of(state, end.reason, end.attempt)
     return OutcomeEvent(
         event_id=event_id_of(end.delivery_key, end.state, end.version),
         id=end.message_id,

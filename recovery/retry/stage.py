@@ -241,7 +241,7 @@ def _unfit(taken: DueDelivery, route: Route, *, same: bool) -> Settlement | None
         return Settlement(delivery, Event.UNKNOWN, code)
     if mender_of(code):
         return Settlement(delivery, Event.PARK, refusal)
-    return Settlement(delivery, Event.REJECTED, code)
+    return Settlement(delivery, Event.REFUSED, code)
 
 
 def _called(d: Delivery) -> RecordedCall:

@@ -101,9 +101,19 @@ FAULTS: tuple[Mutation, ...] = (
     Mutation(
         "a delivery that is parked before its call keeps its attempt",
         "idempotency.claims.rows:_UNSTARTED",
-        ", Event.PARK})",
-        "})",
+        ", Event.PARK,",
+        ",",
         (_RESENDING + f"test_a_template_that_still_fails_parks_it_again_with_its_reason{_LITE}",),
+    ),
+    Mutation(
+        "a delivery that its adapter refuses keeps its attempt",
+        "idempotency.claims.rows:_UNSTARTED",
+        ", Event.REFUSED})",
+        "})",
+        (
+            _RESENDING
+            + f"test_what_its_provider_could_never_take_is_rejected_without_a_call{_LITE}",
+        ),
     ),
     Mutation(
         "a template that fails takes no doubt away",

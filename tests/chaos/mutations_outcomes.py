@@ -136,6 +136,27 @@ OUTCOMES: tuple[Mutation, ...] = (
         (_EVENT + "test_an_event_id_repeats_and_differs_by_key_state_and_version",),
     ),
     Mutation(
+        "no event names a code of ours as the provider's",
+        "message.outcome_event:codes_of",
+        " and (not attempt or reason in ADAPTER_REFUSALS)\n",
+        " and not attempt\n",
+        (_EVENT + "test_no_event_names_a_code_of_ours_as_the_providers",),
+    ),
+    Mutation(
+        "a refusal before the first call is never the provider's",
+        "message.outcome_event:codes_of",
+        " and (not attempt or reason in ADAPTER_REFUSALS)\n",
+        " and reason in ADAPTER_REFUSALS\n",
+        (_EVENT + "test_no_event_names_a_code_of_ours_as_the_providers",),
+    ),
+    Mutation(
+        "a refusal by an adapter is no attempt",
+        "sending.settlement:after_call",
+        "        case Rejected(code=code, before_call=True):\n",
+        "        case Rejected(code=code, before_call=None):\n",
+        ("tests/sending/test_settlement.py::test_other_outcomes_settle_as_they_are",),
+    ),
+    Mutation(
         "a person's words are in no event",
         "message.outcome_event:codes_of",
         '    ours, _, rest = reason.partition(":")\n',

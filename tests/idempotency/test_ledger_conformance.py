@@ -157,7 +157,7 @@ def test_what_intake_decides_enters_with_its_reason_and_no_attempt(
 # -- settling --
 
 
-UNSTARTED = {Event.GIVEN_BACK, Event.SHUT, Event.TTL, Event.PARK}
+UNSTARTED = {Event.GIVEN_BACK, Event.SHUT, Event.TTL, Event.PARK, Event.REFUSED}
 
 
 @pytest.mark.parametrize(
@@ -165,6 +165,7 @@ UNSTARTED = {Event.GIVEN_BACK, Event.SHUT, Event.TTL, Event.PARK}
     [
         (Event.ACCEPTED, State.SENT),
         (Event.REJECTED, State.REJECTED),
+        (Event.REFUSED, State.REJECTED),
         (Event.NOT_SENT, State.RETRY),
         (Event.UNKNOWN, State.UNKNOWN),
         (Event.TTL, State.EXPIRED),

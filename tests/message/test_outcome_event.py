@@ -34,6 +34,7 @@ def test_a_receiver_is_hashed_as_the_page_says() -> None:
 @pytest.mark.parametrize(
     ("state", "reason", "codes"),
     [
+        (State.PARKED, "refused_in_doubt:isv.X", ("refused_in_doubt", "isv.X")),
         (State.SENT, None, (None, None)),
         (State.REJECTED, "isv.MOBILE:ILLEGAL", (None, "isv.MOBILE:ILLEGAL")),
         (State.UNDELIVERED, "MK:0012", (None, "MK:0012")),
@@ -46,4 +47,14 @@ def test_a_receiver_is_hashed_as_the_page_says() -> None:
 def test_a_persons_words_are_in_no_event(
     state: State, reason: str | None, codes: tuple[str | None, str | None]
 ) -> None:
-    assert codes_of(state, reason) == codes
+    assert codes_of(state, reason, 1) == codes
+
+
+def test_no_event_names_a_code_of_ours_as_the_providers() -> None:
+    for attempt in (0, 1):
+        assert codes_of(State.REJECTED, "bad_number", attempt) == ("bad_number", None)
+    doubted = "refused_in_doubt:adapter_error"
+    assert codes_of(State.PARKED, doubted, 2) == ("refused_in_doubt", None)
+    # Slack answers so, and Twilio's adapter refuses so.
+    assert codes_of(State.REJECTED, "no_text", 1) == (None, "no_text")
+    assert codes_of(State.REJECTED, "no_text", 0) == ("no_text", None)

@@ -91,6 +91,7 @@ def test_no_retry_is_set_later_than_its_time_is_over(wish: int | None) -> None:
 def test_other_outcomes_settle_as_they_are() -> None:
     assert settled(Accepted("p-1")).provider_id == "p-1"
     assert settled(Rejected("bad"), attempt=9).event is Event.REJECTED
+    assert settled(Rejected("bad_number", before_call=True)).event is Event.REFUSED
     assert settled(Unknown("timeout"), attempt=9).event is Event.UNKNOWN
 
 

@@ -215,6 +215,7 @@ def test_lanes_of_a_channel_count_together_where_they_say_so() -> None:
     ("event", "again"),
     [
         (Event.REJECTED, True),
+        (Event.REFUSED, True),
         (Event.TTL, True),
         (Event.BUDGET_SPENT, True),
         (Event.PARK, True),

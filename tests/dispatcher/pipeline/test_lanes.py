@@ -246,7 +246,7 @@ def test_a_receiver_that_cannot_exist_is_rejected_and_the_others_go() -> None:
     bench = Bench(accepted, {"a": 1})
     works = bench.serve("u1", "nobody", "u3")
     assert bench.calls == [("a", ["u1", "u3"])]
-    assert works[1].end == Rejected("no_such_receiver", "there is none")
+    assert works[1].end == Rejected("no_such_receiver", "there is none", before_call=True)
 
 
 def test_one_past_its_ttl_leaves_the_call_and_the_others_go() -> None:

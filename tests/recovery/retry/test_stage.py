@@ -697,7 +697,7 @@ def test_what_its_provider_could_never_take_is_rejected_without_a_call(line: Lin
     settle(line.ledger, one, Event.NOT_SENT, reason="x")
     line.channel.refusal = lambda *_: "bad_number: no such country"  # type: ignore[method-assign]
     line.resend()
-    assert line.row(one)[:2] == ("REJECTED", "bad_number")
+    assert line.row(one) == ("REJECTED", "bad_number", 1), "only a call is an attempt"
     assert line.provider.calls == []
 
 
