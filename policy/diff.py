@@ -111,10 +111,10 @@ def _said(one: Waiting, keys: set[str], before: LanePolicy, after: LanePolicy) -
     """Yields the effects of the changed fields on one group."""
     if {"ttl_ms", "max_ttl_ms"} & keys:
         yield "keep the end of life they were entered with"
-    gone = _named(before) - _named(after) if _named(after) else set()
-    if one.account in gone and one.state == State.UNKNOWN:
+    gone = _is_gone(one.account, before, after)
+    if gone and one.state == State.UNKNOWN:
         yield f"in doubt at account {one.account}, which cannot be asked any more"
-    elif one.account in gone and one.state == State.RETRY:
+    elif gone and one.state == State.RETRY:
         yield f"last tried through {one.account}, go through another account"
     if one.state == State.RETRY and before.retry.attempts > one.spent >= after.retry.attempts:
         yield f"are parked when they are due: {after.retry.attempts} attempts are spent"
@@ -125,8 +125,12 @@ def _said(one: Waiting, keys: set[str], before: LanePolicy, after: LanePolicy) -
         yield "wait for the end of quiet hours where they fall due in them"
 
 
-def _named(policy: LanePolicy) -> set[str]:
-    return set(policy.account_names)
+def _is_gone(account: str, before: LanePolicy, after: LanePolicy) -> bool:
+    """Returns whether the lane loses the account; without names a policy has every account."""
+    names, names_before = after.account_names, before.account_names
+    if not account or not names or account in names:
+        return False
+    return not names_before or account in names_before
 
 
 def _touches(table: str, keys: set[str]) -> bool:

@@ -81,6 +81,20 @@ def test_what_is_in_doubt_is_told_when_its_fate_changes() -> None:
     ]
 
 
+def test_an_account_is_gone_also_if_the_policy_before_named_none() -> None:
+    every, only = policy(), policy('accounts = ["b"]')
+    rows = [Waiting("sms.notice", "UNKNOWN", "a", 1, 7), Waiting("sms.notice", "RETRY", "a", 1, 4)]
+    assert told(every, only, *rows) == [
+        Effect("sms.notice", 7, "in doubt at account a, which cannot be asked any more"),
+        Effect("sms.notice", 4, "last tried through a, go through another account"),
+    ]
+    assert told(only, every, *rows) == []
+    never_called = Waiting("sms.notice", "RETRY", "", 0, 5)
+    assert told(every, only, never_called) == []
+    added = policy('accounts = ["b", "c"]')
+    assert told(only, added, *rows) == [], "it was none of the lane's before either"
+
+
 def test_lanes_that_nothing_changes_for_are_left_out() -> None:
     other = Waiting("email.notice", "RETRY", "a", 5, 7)
     assert told(policy(), policy("retry.attempts = 2"), other) == []
