@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from backends.settings import OutcomeSettings, Settings
-from message.vocabulary import LANES, Lane
+from message.vocabulary import LANES
 from policy.loading import read
+from policy.parser import PolicyParser
 from policy.problems import Problem
 from policy.schema import OutcomeTarget, Policy
-from policy.toml_document import TomlDocument
 
 _LEAST: Final = 32
 """Characters of the hash key: with a shorter one receivers could be found by trial."""
@@ -34,12 +34,12 @@ def missing_settings(settings: OutcomeSettings, targets: Mapping[str, str]) -> s
 
 def check_outcomes(settings: Settings, policy: Policy, path: Path) -> list[Problem]:
     """Returns the lanes of the policy file whose events lack a setting; the file must be readable."""
-    page = TomlDocument(str(path), read(path))
-    found = set()
+    page = PolicyParser(str(path), read(path), None)
+    places, found = page.places("outcomes"), set()
     for lane in LANES:
         target = policy.of(lane).outcomes
         if lacking := _lacking(settings.outcomes, target.value):
-            found.add(page.problem(_place(page.lines, lane), _sentence(target.value, lacking)))
+            found.add(page.problem(places[lane.name], _sentence(target.value, lacking)))
     return sorted(found)
 
 
@@ -58,10 +58,3 @@ def _needed(target: str) -> Iterator[tuple[str, str]]:
 def _sentence(target: str, lacking: list[str]) -> str:
     named = ", ".join(lacking)
     return f'outcomes = "{target}" needs settings of [outcomes]: set {named}'
-
-
-def _place(lines: Mapping[tuple[str, ...], int], lane: Lane) -> tuple[str, ...]:
-    """Returns the place that sets the field: the lane's own table, its kind's, or the one for all."""
-    tables = (("lanes", lane.name), ("defaults", lane.kind), ("defaults",))
-    table = next((one for one in tables if (*one, "outcomes") in lines), tables[0])
-    return (*table, "outcomes")

@@ -80,6 +80,14 @@ class PolicyParser(TomlDocument):
             for lane, layer in self._layers().items()
         }
 
+    def places(self, field: str) -> dict[str, Place]:
+        """Returns the place that sets a dotted field, by lane: in its own table, a pattern's, its kind's or
+        the one for all; in its own if none does."""
+        path = tuple(field.split("."))
+        return {
+            name: found.get(field, ("lanes", name, *path)) for name, found in self.origins().items()
+        }
+
     def _layers(self) -> dict[Lane, Layer]:
         """Returns the fields that the file sets for each lane."""
         self._check_top()

@@ -16,9 +16,9 @@ from channels.channel import Account
 from channels.registry import PROVIDERS, AccountError, accounts_for, reach_of, serves
 from message.vocabulary import LANES, Lane
 from policy.loading import read
+from policy.parser import PolicyParser
 from policy.problems import Problem
 from policy.schema import LanePolicy, Policy
-from policy.toml_document import TomlDocument
 
 Tables = Mapping[str, Mapping[str, Any]]
 
@@ -36,7 +36,8 @@ def lane_accounts(lane: Lane, tables: Tables, policy: LanePolicy) -> list[Accoun
 def check_accounts(settings: Settings, policy: Policy, path: Path) -> list[Problem]:
     """Returns the faults of the lanes' accounts in the policy file, which must be readable. Needs no
     secret. Raises AccountError for a robot that names no group."""
-    page = TomlDocument(str(path), read(path))
+    page = PolicyParser(str(path), read(path), None)
+    places = page.places("accounts")
     tables = settings.accounts
     reach = {name: reach_of(name, table) for name, table in tables.items() if _known(table)}
     found = set()
@@ -45,15 +46,16 @@ def check_accounts(settings: Settings, policy: Policy, path: Path) -> list[Probl
         names = [n for n in of_lane.accounts if n in reach and serves(tables[n]["provider"], lane)]
         reaches = {name: reach[name] for name in names}
         for name, text in _wrong(of_lane, reaches):
-            found.add(page.problem(_place(page.lines, lane, name), text))
+            place = places[lane.name]
+            found.add(page.problem((*place, name) if name else place, text))
     return sorted(found)
 
 
 def strangers(settings: Settings, policy: Policy, path: Path) -> list[Problem]:
     """Returns the lanes whose accounts are of several companies. One name may be a person in each of them,
     and weights would choose among those persons."""
-    page = TomlDocument(str(path), read(path))
-    found = set()
+    page = PolicyParser(str(path), read(path), None)
+    places, found = page.places("accounts"), set()
     for lane in LANES:
         names = policy.of(lane).account_names or list(settings.accounts)
         companies = {name: company for name in names if (company := _company(settings, name, lane))}
@@ -63,7 +65,7 @@ def strangers(settings: Settings, policy: Policy, path: Path) -> list[Problem]:
                 f"{lane.channel}: {some} are of several companies, and one name may be somebody in each:"
                 " name the account in every notification, or only one company's accounts here"
             )
-            found.add(page.problem(_place(page.lines, lane, ""), text))
+            found.add(page.problem(places[lane.name], text))
     return sorted(found)
 
 
@@ -83,14 +85,3 @@ def _known(table: Mapping[str, Any]) -> bool:
 def _wrong(policy: LanePolicy, reaches: Mapping[str, Reach]) -> Iterator[tuple[str, str]]:
     if isinstance(policy.accounts, dict):
         yield from mixed_up(reaches, policy.accounts)
-
-
-def _place(lines: Mapping[tuple[str, ...], int], lane: Lane, name: str) -> tuple[str, ...]:
-    """Returns the place of the lane's accounts: its own table, else a
-    pattern's, its kind's, the one for all."""
-    patterns = [
-        path[:2] for path in lines if len(path) > 1 and path[0] == "lanes" and lane.fits(path[1])
-    ]
-    tables = (("lanes", lane.name), *patterns, ("defaults", lane.kind), ("defaults",))
-    table = next((one for one in tables if (*one, "accounts") in lines), tables[0])
-    return (*table, "accounts", name) if name else (*table, "accounts")

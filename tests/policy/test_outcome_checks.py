@@ -52,6 +52,31 @@ def test_every_place_that_lacks_a_setting_is_named_with_its_line(file: Path) -> 
     assert "outcomes.webhook, HONGYAN_OUTCOMES__WEBHOOK_SECRET" in found[1].text
 
 
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        (
+            '[defaults]\nthreads = 4\n[lanes."sms.*"]\noutcomes = "topic"\n',
+            [(4, 'lanes."sms.*".outcomes')],
+        ),
+        (
+            '[lanes."*"]\noutcomes = "topic"\n[lanes."sms.notice"]\noutcomes = "webhook"\n',
+            [(2, "lanes.*.outcomes"), (4, 'lanes."sms.notice".outcomes')],
+        ),
+        (
+            '[defaults]\noutcomes = "topic"\n[lanes]\n"sms.*" = { outcomes = "webhook" }\n',
+            [(2, "defaults.outcomes"), (4, 'lanes."sms.*".outcomes')],
+        ),
+    ],
+)
+def test_a_pattern_that_lacks_a_setting_is_named_once_with_its_line(
+    file: Path, text: str, places: list[tuple[int, str]]
+) -> None:
+    file.write_text(text)
+    found = check_outcomes(settings(file), load(file), file)
+    assert [(problem.line, problem.key) for problem in found] == places
+
+
 def test_with_its_settings_a_policy_is_in_order(file: Path) -> None:
     whole = settings(file, hash_key=KEY, webhook="https://x.example/", webhook_secret="whsec_x")
     assert check_outcomes(whole, load(file), file) == []
