@@ -132,6 +132,7 @@ DROP_CODES: Final = tuple(_COPIES)
 ADAPTER_REFUSALS: Final = frozenset(
     {
         "adapter_error",
+        "ambiguous_number",
         "bad_address",
         "bad_attachment",
         "bad_character",
