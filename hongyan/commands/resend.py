@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -17,7 +17,6 @@ from hongyan.resend.output import ResendOutput
 from hongyan.terminal import complain, err, explained, settings_of
 
 if TYPE_CHECKING:
-    from idempotency.recovery.selection import Pick
     from recovery.operator_results import OperatorResult
     from recovery.resend.desk import ResendDesk
     from recovery.resend.selection import Filters
@@ -151,14 +150,14 @@ def _named(desk: ResendDesk, names: Sequence[str], biz: str | None, output: Rese
     """Acts on what is named. Returns whether all of it was found."""
     found = True
     if biz:
-        found = _in_chunks(desk.picks.of_biz(biz), desk.act, output)
+        found = _in_chunks(desk.picks.pages_of_biz(biz), desk.act, output)
         if not found:
             complain(
                 f"nothing is known of the business id {biz!r}; the archive is searched by ID alone"
             )
     for name in names:
-        known = _in_chunks(desk.picks.named(name), desk.act, output)
-        known = known or _in_chunks(desk.archived.find(name), desk.act_on_archived, output)
+        known = _in_chunks(desk.picks.pages_named(name), desk.act, output)
+        known = known or _in_chunks([desk.archived.find(name)], desk.act_on_archived, output)
         if not known:
             complain(f"nothing is known of {name!r}")
             found = False
@@ -166,11 +165,16 @@ def _named(desk: ResendDesk, names: Sequence[str], biz: str | None, output: Rese
 
 
 def _in_chunks(
-    some: Sequence[_T], act: Callable[[Sequence[_T]], list[OperatorResult]], output: ResendOutput
+    pages: Iterable[Sequence[_T]],
+    act: Callable[[Sequence[_T]], list[OperatorResult]],
+    output: ResendOutput,
 ) -> bool:
-    for start in range(0, len(some), _CHUNK):
-        output.take(act(some[start : start + _CHUNK]))
-    return bool(some)
+    """Acts page by page. Returns whether there was anything."""
+    some = False
+    for chunk in _chunks(pages):
+        some = True
+        output.take(act(chunk))
+    return some
 
 
 def _selected(
@@ -201,7 +205,7 @@ def _selected(
     return False
 
 
-def _chunks(pages: Iterator[list[Pick]]) -> Iterator[list[Pick]]:
+def _chunks(pages: Iterable[Sequence[_T]]) -> Iterator[Sequence[_T]]:
     for page in pages:
         for start in range(0, len(page), _CHUNK):
             yield page[start : start + _CHUNK]

@@ -1,14 +1,15 @@
-"""Selections of rows for a person: by name, or page by page by state, lane and other criteria.
+"""Selections of rows for a person: by name, or by state, lane and other criteria. Both go page by page.
 
-A selection goes state by state and lane by lane, the oldest change first, along the index
-`deliveries_ended`; rows that wait or are in doubt have indexes of their own. Each page is one short
-statement. A row that changed after the selection began is not met again.
+A name's rows come in the order of their claims. A selection by criteria goes state by state and lane by
+lane, the oldest change first, along the index `deliveries_ended`; rows that wait or are in doubt have
+indexes of their own. Each page is one short statement. A row that changed after the selection began is not
+met again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -24,21 +25,25 @@ from message.states import State, state_of
 
 PAGE: Final = 1_000
 """Rows that one page has at most."""
-NAMED: Final = 1_000
-"""Rows that one name may have."""
 ENDED: Final = (State.PARKED, State.REJECTED, State.EXPIRED, State.UNDELIVERED, State.DROPPED)
 """States that the index `deliveries_ended` holds, spelt as there."""
 OPEN: Final = (State.RETRY, State.UNKNOWN, State.IN_FLIGHT)
 """States with partial indexes by lane or owner."""
 
+_EVER: Final = 2**63 - 1
 _COLUMNS: Final = f"""
 d.delivery_key AS key, d.day, d.version, d.state, d.reason, d.lane, d.message_id, d.biz_id,
 d.expires_at, d.created_at, d.updated_at, d.next_at, d.attempt, d.account, d.policy_version,
 d.called_at, d.last_called_at, d.owner, d.template, d.receiver_hash, d.kafka_topic, d.kafka_partition,
 d.kafka_offset, {RECALLED_ROW} AS recalled"""
+# The time is spelt so that no index of times fits: the name's has few rows (decision 288).
 _BY_NAME: Final = """
-SELECT {columns} FROM deliveries AS d WHERE d.{column} = :name
+SELECT {columns} FROM deliveries AS d
+ WHERE d.{column} = :name AND (d.created_at - 0, d.delivery_key) > (:at, :after)
+   AND (d.created_at - 0) <= :until
  ORDER BY d.created_at, d.delivery_key LIMIT :limit"""
+# The clock may have been set back since, so that `now` would leave rows out.
+_NEWEST: Final = text("SELECT max(d.created_at - 0) FROM deliveries AS d WHERE d.biz_id = :name")
 _AT: Final = """
 SELECT {columns} FROM {given} JOIN deliveries AS d ON d.delivery_key = {key} AND d.day = i.day"""
 _KNOWN: Final = "SELECT DISTINCT message_id FROM deliveries WHERE message_id IN ({})"
@@ -133,17 +138,24 @@ class Picks(LedgerPart):
         self._at = at_statement(postgres=database.is_postgres)
 
     def named(self, name: str) -> list[Pick]:
-        """Returns the rows of a delivery key, else of a message id."""
+        """Returns all rows of a delivery key, else of a message id."""
+        return list(chain.from_iterable(self.pages_named(name)))
+
+    def pages_named(self, name: str, size: int = PAGE) -> Iterator[list[Pick]]:
+        """Yields the rows of a delivery key, else of a message id, at most `size` at a time."""
         for column in ("delivery_key", "message_id"):
-            if found := self._by(column, name):
-                return found
-        return []
+            some = False
+            for page in self._pages_by(column, name, size):
+                some = True
+                yield page
+            if some:
+                return
 
     def keyed(self, key: str, day: int | None = None) -> Pick | None:
         """Returns the row of a delivery key, by its day; None without one. Whoever knows the day spares its
         lookup."""
         if not self._database.is_postgres:
-            return next(iter(self._by("delivery_key", key)), None)
+            return next(chain.from_iterable(self._pages_by("delivery_key", key, 1)), None)
         with self._reading() as connection:
             day = day if day is not None else day_of_key(connection, key)
             if day is None:
@@ -153,9 +165,10 @@ class Picks(LedgerPart):
                 iter(self._found(connection, self._at, asked, self.clock(connection))), None
             )
 
-    def of_biz(self, biz_id: str) -> list[Pick]:
-        """Returns every delivery of a business id."""
-        return self._by("biz_id", biz_id)
+    def pages_of_biz(self, biz_id: str, size: int = PAGE) -> Iterator[list[Pick]]:
+        """Yields the rows of a business id, at most `size` at a time. Rows that are claimed after the first
+        page are not among them: copies have the same business id."""
+        yield from self._pages_by("biz_id", biz_id, size, self._newest(biz_id))
 
     def at(self, places: Sequence[tuple[str, int]]) -> list[Pick]:
         """Returns the rows of these delivery keys and days, in no order."""
@@ -201,9 +214,22 @@ class Picks(LedgerPart):
                 return
             at, after = page[-1].updated_at, page[-1].key
 
-    def _by(self, column: str, name: str) -> list[Pick]:
-        statement = _BY_NAME.format(columns=_COLUMNS, column=column)
-        return self._read(statement, {"name": name, "limit": NAMED})
+    def _newest(self, biz_id: str) -> int:
+        """Returns the time of the last claim of a business id; 0 without one."""
+        with self._reading() as connection:
+            return int(connection.execute(_NEWEST, {"name": biz_id}).scalar() or 0)
+
+    def _pages_by(
+        self, column: str, name: str, size: int, until: int = _EVER
+    ) -> Iterator[list[Pick]]:
+        statement = name_statement(column)
+        asked = {"name": name, "until": until, "limit": size}
+        at, after = 0, ""
+        while page := self._read(statement, asked | {"at": at, "after": after}):
+            yield page
+            if len(page) < size:
+                return
+            at, after = page[-1].created_at, page[-1].key
 
     def _read(self, statement: str, values: dict[str, Any]) -> list[Pick]:
         with self._begin() as (connection, now):
@@ -218,6 +244,12 @@ class Picks(LedgerPart):
 
 def _places(places: Sequence[tuple[str, int]]) -> str:
     return msgspec.json.encode([{"key": key, "day": day} for key, day in places]).decode()
+
+
+def name_statement(column: str) -> str:
+    """Returns the query for a page of a name's rows, with `:name`, `:at`, `:after`, `:until` and
+    `:limit`."""
+    return _BY_NAME.format(columns=_COLUMNS, column=column)
 
 
 def page_statement(wanted: Wanted, state: State) -> str:

@@ -12,6 +12,7 @@ import pytest
 from backends.settings import load
 from hongyan.commands import deliveries as deliveries_command
 from idempotency.recalls import Kind
+from idempotency.recovery.selection import PAGE
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Template, decode, encode
@@ -106,6 +107,31 @@ def test_what_was_sent_is_refused_and_what_somebody_saw_arrive_is_sent(
     said = hongyan("resend", item.notification.id)
     assert said.code == 1
     assert "--new-id makes a second copy" in said.out
+
+
+def test_every_delivery_of_a_business_id_is_reached_beyond_one_page(
+    hongyan: Run, ledger: SqlLedger
+) -> None:
+    (item,) = parked(ledger)
+    count = PAGE + 203
+    with ledger.database.connection() as connection:
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(deliveries)")]
+        copied = ", ".join("'row' || n" if one == "delivery_key" else one for one in columns)
+        connection.execute(
+            f"WITH RECURSIVE s (n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM s WHERE n < {count})"
+            f" INSERT INTO deliveries ({', '.join(columns)}) SELECT {copied} FROM deliveries, s"
+        )
+    dropped = hongyan(
+        "resend", "--biz-id", "order-1", "--discard", "--reason", "x", "--dry-run", "--json"
+    )
+    assert (dropped.code, dropped.json["counts"]) == (0, {"discarded": count})
+    named = hongyan("resend", item.notification.id, "--dry-run", "--json")
+    assert (named.code, named.json["counts"]) == (0, {"retried": count})
+    said = hongyan("resend", "--biz-id", "order-1", "--json")
+    assert (said.code, said.json["counts"], said.json["more"]) == (0, {"retried": count}, False)
+    with ledger.database.connection() as connection:
+        states = connection.execute("SELECT state, count(*) FROM deliveries GROUP BY state")
+        assert [tuple(row) for row in states] == [("RETRY", count)]
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
-"""Rows for a list: open ones are found along the index of their state, and no more than the bound."""
+"""Rows of a name come page by page to the last; open ones are found along the index of their state, and no
+more than the bound."""
 
 from __future__ import annotations
 
 import pytest
 from sqlalchemy import text
 
-from idempotency.recovery.selection import OPEN, Wanted, open_statement
+from idempotency.recovery.selection import OPEN, Wanted, name_statement, open_statement
 from message.states import Event, State
-from tests.idempotency.making import World, claimed, delivery, settle, worker
+from tests.idempotency.making import World, claimed, deliveries, delivery, settle, worker
 from tests.idempotency.test_ledger_postgres import plan, today
 from tests.idempotency.test_lines import LANE, fill, read_by, spelt
 
@@ -36,6 +37,66 @@ def test_open_rows_are_listed_by_state_lane_account_and_time(world: World) -> No
     assert keys(world, Wanted([State.RETRY], [LANE], since=world.now - 1)) == [second.key]
     assert keys(world, Wanted([State.RETRY], ["email.notice"])) == []
     assert keys(world, Wanted([State.IN_FLIGHT], [LANE])) == [flying.key]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 9])
+def test_a_business_id_has_every_row_once_however_small_its_pages(world: World, size: int) -> None:
+    ledger = world.open()
+    ledger.register(worker("w1"))
+    made = [claimed(ledger, delivery(biz_id="order-1"))[0].key for _ in range(3)]
+    world.advance(1)
+    made += [claimed(ledger, delivery(biz_id="order-1"))[0].key for _ in range(2)]
+    claimed(ledger, delivery(biz_id="order-2"))
+    pages = list(ledger.picks().pages_of_biz("order-1", size))
+    assert [pick.key for page in pages for pick in page] == [*sorted(made[:3]), *sorted(made[3:])]
+    assert all(len(page) <= size for page in pages)
+    assert list(ledger.picks().pages_of_biz("order-3", size)) == []
+
+
+def test_copies_that_are_claimed_meanwhile_are_not_among_the_pages(world: World) -> None:
+    ledger = world.open()
+    ledger.register(worker("w1"))
+    made = [claimed(ledger, delivery(biz_id="order-1"))[0].key for _ in range(3)]
+    pages = ledger.picks().pages_of_biz("order-1", 2)
+    found = [pick.key for pick in next(pages)]
+    world.advance(1)
+    claimed(ledger, delivery(biz_id="order-1"))
+    assert found + [pick.key for page in pages for pick in page] == sorted(made)
+
+
+def test_a_message_has_its_rows_page_by_page_and_a_key_its_one(world: World) -> None:
+    ledger = world.open()
+    ledger.register(worker("w1"))
+    items = claimed(
+        ledger, *deliveries(receivers=[f"+8613800000{n:03}" for n in range(5)], id="m1")
+    )
+    pages = list(ledger.picks().pages_named("m1", 2))
+    assert [len(page) for page in pages] == [2, 2, 1]
+    assert {pick.key for page in pages for pick in page} == {item.key for item in items}
+    assert [pick.key for pick in ledger.picks().named(items[3].key)] == [items[3].key]
+    assert ledger.picks().named("m2") == []
+
+
+@pytest.mark.parametrize("column", ["delivery_key", "message_id", "biz_id"])
+def test_postgresql_finds_a_page_of_a_name_by_its_index(postgres: World, column: str) -> None:
+    fill(postgres, 5_000)
+    asked = {"name": "message7", "at": 1, "after": "", "until": 2**62, "limit": 10, "now": 0}
+    nodes = plan(postgres, spelt(text(name_statement(column)), postgres), asked)
+    assert read_by(nodes) <= 1, read_by(nodes)
+
+
+@pytest.mark.parametrize("column", ["delivery_key", "message_id", "biz_id"])
+def test_sqlite_finds_a_page_of_a_name_by_its_index(sqlite_database: str, column: str) -> None:
+    world = World(sqlite_database)
+    try:
+        asked = {"name": "x", "at": 1, "after": "", "until": 2**62, "limit": 10, "now": 0}
+        with world.open().database.begin() as connection:
+            explained = text(f"EXPLAIN QUERY PLAN {name_statement(column)}")
+            steps = [row[3] for row in connection.execute(explained, asked)]
+        assert steps[0].startswith("SEARCH d "), steps
+        assert f"({column}=?)" in steps[0], steps
+    finally:
+        world.close()
 
 
 @pytest.mark.parametrize("state", OPEN)
