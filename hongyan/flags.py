@@ -59,6 +59,17 @@ def duration_ms(flag: str, text: str) -> int:
         raise WrongUsage(f"{flag} {text!r}: {exc}") from exc
 
 
+def age_ms(flag: str, text: str | None) -> int | None:
+    """Returns an age (backends/durations.py) in milliseconds; None if it was not given. Raises WrongUsage,
+    for an age of 0 too: it selects nothing."""
+    if not text:
+        return None
+    found = duration_ms(flag, text)
+    if not found:
+        raise WrongUsage(f"{flag} {text!r}: give a time above 0; nothing is as new as that")
+    return found
+
+
 def optional(**fields: Any) -> dict[str, Any]:
     """Returns the fields that were given."""
     return {name: value for name, value in fields.items() if value}

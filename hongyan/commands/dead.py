@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from hongyan.errors import WrongUsage
-from hongyan.flags import duration_ms
+from hongyan.flags import age_ms
 from hongyan.replay_run import ReplayRun
 from hongyan.tables import listing, local_time
 from hongyan.terminal import DONE, PROBLEMS, complain, explained, out, print_json, settings_of
@@ -209,7 +209,8 @@ def _wanted(
 
     if lane and lane_named(lane) is None:
         raise WrongUsage(f"--lane {lane!r}: there is no such lane")
-    since_ms = time.time_ns() // 1_000_000 - duration_ms("--since", since) if since else 0
+    ago = age_ms("--since", since)
+    since_ms = 0 if ago is None else time.time_ns() // 1_000_000 - ago
     return DeadLetterFilter(origins=frozenset(origins), reason=reason, lane=lane, since_ms=since_ms)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from hongyan.flags import duration_ms, patterns
+from hongyan.flags import age_ms, patterns
 from hongyan.tables import listing, local_time
 from hongyan.terminal import err, explained, out, print_json, settings_of
 
@@ -91,8 +91,8 @@ def list_(
     from recovery.resend.selection import Filters, archived_note, wanted
 
     existing(settings).close()  # raises before `open_ledger` makes a missing SQLite file
-    age_ms = duration_ms("--since", since) if since else 0
-    filters = Filters(state or _DEFAULT, patterns(lane) or (), age_ms, account, row_reason)
+    longest_ms = age_ms("--since", since)
+    filters = Filters(state or _DEFAULT, patterns(lane) or (), longest_ms, account, row_reason)
     with closing(open_ledger(settings)) as ledger:
         chosen = wanted(filters, _STATES, ledger.now_ms(), doubted=None)
         answer = listed(ledger, chosen, template, limit)

@@ -11,7 +11,7 @@ import typer
 
 from hongyan.author import author_of
 from hongyan.errors import WrongUsage
-from hongyan.flags import duration_ms, given_reason, patterns
+from hongyan.flags import age_ms, given_reason, patterns
 from hongyan.tables import listing, local_time
 from hongyan.terminal import (
     DONE,
@@ -194,12 +194,12 @@ def _wanted(
     from message.loss import LossCause
     from message.vocabulary import lanes_matching
 
-    named = patterns(lanes)
+    named, ago = patterns(lanes), age_ms("--since", since)
     return FindingFilter(
         _known("--status", [one.upper() for one in patterns(statuses) or []], FindingStatus),
         [lane.name for lane in lanes_matching(named)] if named else (),
         _known("--cause", patterns(causes) or [], LossCause),
-        ledger.now_ms() - duration_ms("--since", since) if since else 0,
+        0 if ago is None else ledger.now_ms() - ago,
     )
 
 

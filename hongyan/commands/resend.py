@@ -11,7 +11,7 @@ import typer
 
 from hongyan.author import author_of
 from hongyan.errors import WrongUsage
-from hongyan.flags import duration_ms, patterns
+from hongyan.flags import age_ms, patterns
 from hongyan.resend import options as opt
 from hongyan.resend.output import ResendOutput
 from hongyan.terminal import complain, err, explained, settings_of
@@ -96,13 +96,13 @@ def resend(
         raise WrongUsage(
             f"--{verb.replace('_', '-')} wants --reason TEXT: it is a person's decision"
         )
-    age_ms = duration_ms("--since", since) if since else 0
+    longest_ms = age_ms("--since", since)
     settings = settings_of(context)
     from recovery.operator_rules import OperatorNote
     from recovery.resend.desk import ResendOrders, open_desk
     from recovery.resend.selection import Filters
 
-    filters = Filters(state or (), patterns(lane) or (), age_ms, account, row_reason)
+    filters = Filters(state or (), patterns(lane) or (), longest_ms, account, row_reason)
     note = OperatorNote(author_of(author), reason)
     orders = ResendOrders(verb, note, job or f"job-{secrets.token_hex(4)}", dry_run)
     with ExitStack() as stack:

@@ -12,7 +12,7 @@ import typer
 
 from hongyan.author import author_of
 from hongyan.errors import WrongUsage
-from hongyan.flags import duration_ms, given_reason, patterns
+from hongyan.flags import age_ms, given_reason, patterns
 from hongyan.resend import job_options as opt
 from hongyan.terminal import err, explained, out, print_json, settings_of
 
@@ -141,7 +141,7 @@ def new(
             "--lane, --since, --until, --account, --reason-code and --template want --state"
         )
     reason = given_reason(reason, "the job")
-    ages = _age_ms("--since", since), _age_ms("--until", until)
+    ages = age_ms("--since", since), age_ms("--until", until)
     chosen = {
         "states": _states(state or ()),
         "lanes": _lanes(lane or ()),
@@ -272,15 +272,11 @@ def _order(
     _tell(done, as_json=as_json)
 
 
-def _age_ms(flag: str, text: str) -> int:
-    return duration_ms(flag, text) if text else 0
-
-
-def _filter(chosen: dict[str, Any], ages: tuple[int, int], now: int) -> JobFilter:
-    """Returns the selection; an age is in milliseconds, 0 without one."""
+def _filter(chosen: dict[str, Any], ages: Sequence[int | None], now: int) -> JobFilter:
+    """Returns the selection; an age is in milliseconds, None without one."""
     from idempotency.resend_jobs.contract import JobFilter
 
-    since, until = (now - age if age else 0 for age in ages)
+    since, until = (0 if age is None else now - age for age in ages)
     return JobFilter(**chosen, since=since, until=until)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from hongyan.errors import WrongUsage
-from hongyan.flags import duration_ms
+from hongyan.flags import age_ms
 from hongyan.tables import age, local_time
 from hongyan.terminal import PROBLEMS, complain, err, explained, out, print_json, settings_of
 from hongyan.usage.durations import seconds
@@ -191,8 +191,8 @@ def _nothing(name: str, since: str) -> typer.Exit:
 
 def _since(since: str, *, searches: bool) -> int:
     """Returns the start of the window, epoch milliseconds."""
-    ago = duration_ms("--since", since) if since else _SINCE_MS if searches else 0
-    return time.time_ns() // 1_000_000 - ago if ago else 0
+    ago = age_ms("--since", since) or (_SINCE_MS if searches else None)
+    return 0 if ago is None else time.time_ns() // 1_000_000 - ago
 
 
 def _found(

@@ -27,8 +27,8 @@ class Filters(NamedTuple):
     states: Sequence[str]
     lanes: Sequence[str]
     """Patterns; none: all lanes."""
-    age_ms: int
-    """Longest time in the state; 0: any."""
+    age_ms: int | None
+    """Longest time in the state; None: any."""
     account: str
     row_reason: str
 
@@ -44,7 +44,7 @@ def wanted(filters: Filters, allowed: Sequence[str], now: int, *, doubted: bool 
     return Wanted(
         states=[State(name) for name in dict.fromkeys(names)],
         lanes=[lane.name for lane in lanes],
-        since=now - filters.age_ms if filters.age_ms else 0,
+        since=0 if filters.age_ms is None else now - filters.age_ms,
         account=filters.account,
         reason=filters.row_reason,
         doubted=doubted,

@@ -7,8 +7,9 @@ import typer
 
 from backends.durations import milliseconds
 from hongyan.errors import WrongUsage
-from hongyan.flags import duration_ms
+from hongyan.flags import age_ms, duration_ms
 from hongyan.usage.durations import days, seconds
+from tests.hongyan.conftest import Run, make_ledger
 
 S, M, H, D = 1_000, 60_000, 3_600_000, 86_400_000
 
@@ -35,6 +36,56 @@ def test_a_duration_is_read(text: str, found: int) -> None:
 def test_another_text_is_refused_with_the_grammar(text: str) -> None:
     with pytest.raises(WrongUsage, match=r"^--since .*: write a number and s, m or min, h, or d"):
         duration_ms("--since", text)
+
+
+def test_an_age_of_nothing_is_refused_and_is_not_the_same_as_none() -> None:
+    assert (age_ms("--since", "1s"), age_ms("--since", ""), age_ms("--since", None)) == (
+        S,
+        None,
+        None,
+    )
+    for text in ("0s", "0ms", "0d", "0h0m", "0.0s"):
+        with pytest.raises(WrongUsage, match=f"^--since '{text}': give a time above 0"):
+            age_ms("--since", text)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("resend", "--state", "PARKED", "--since", "0s", "--discard", "--reason", "r"),
+        (
+            "resend",
+            "jobs",
+            "new",
+            "--state",
+            "PARKED",
+            "--lane",
+            "*",
+            "--since",
+            "0s",
+            "--reason",
+            "r",
+        ),
+        (
+            *("resend", "jobs", "new", "--state", "PARKED", "--lane", "*", "--since", "1h"),
+            *("--until", "0s", "--reason", "r"),
+        ),
+        ("deliveries", "list", "--since", "0s"),
+        ("trace", "order-1", "--since", "0s"),
+        ("trace", "--template", "t", "--since", "0s"),
+        ("dead", "list", "--since", "0s"),
+        ("dead", "replay", "--since", "0s"),
+        ("lost", "list", "--since", "0s"),
+        ("lost", "dismiss", "--since", "0s", "--reason", "r"),
+    ],
+)
+def test_no_command_takes_an_age_of_nothing_for_all_time(
+    hongyan: Run, command: tuple[str, ...]
+) -> None:
+    make_ledger()
+    said = hongyan(*command)
+    assert (said.code, said.out) == (2, "")
+    assert " '0s': give a time above 0" in said.err
 
 
 def test_a_bare_number_has_the_unit_of_its_option() -> None:
