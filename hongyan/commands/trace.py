@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from backends.settings import Settings
     from backends.sql.database import Database
     from hongyan.traces.search import Found, SearchWindow
+    from policy.schema import Policy
     from tracing.stories import SearchTerms
     from tracing.timeline import DeliveryStory, LedgerRow, Moment, Story
 
@@ -133,6 +134,7 @@ def trace(
     _check(name, searched=bool(receiver or template), waits=bool(wait))
     settings = settings_of(context)
     from hongyan.database import existing
+    from hongyan.policy_source import policy_in_force
     from hongyan.trace_wait import ended
     from hongyan.traces.search import SearchWindow
     from hongyan.traces.selection import terms_of
@@ -140,16 +142,18 @@ def trace(
     terms = None if name else terms_of(settings, receiver, template)
     database = existing(settings)
     window = SearchWindow(_since(since, searches=terms is not None), limit)
+    asked, policy = name, None
     if wait:
-        _await_end(database, name, window, wait)
-    found = _found(settings, database, name, terms, window)
+        asked, policy = _waited_for(settings, database, name), policy_in_force(settings)
+        _await_end(database, asked, window, wait, policy)
+    found = _found(settings, database, asked, terms, window)
     stories = _narrowed(found.stories, receiver, template) if name else found.stories
     _show_all(stories, brief=brief, as_json=as_json)
     _remark(found, stories, searched=terms is not None)
     if not stories:
         raise _nothing(name or receiver or template, since)
     _note_left_out(database, name, window.since, stories)
-    if wait and not ended(stories):
+    if policy is not None and not ended(stories, policy):
         raise _unended(wait)
 
 
@@ -161,11 +165,25 @@ def _check(name: str, *, searched: bool, waits: bool) -> None:
         raise WrongUsage("--wait goes with an ID")
 
 
-def _await_end(database: Database, name: str, window: SearchWindow, wait_s: float) -> None:
+def _waited_for(settings: Settings, database: Database, name: str) -> str:
+    """Returns the id of the record whose place is named: rows and events have no index by place. Returns
+    the name itself for any other, and for a record that has no id. Exits 1 if it cannot be read."""
+    from tracing.stories import find
+
+    place = place_of(name)
+    if place is None or find(database, name, limit=1):
+        return name
+    return _id_at(settings, place) or name
+
+
+def _await_end(
+    database: Database, name: str, window: SearchWindow, wait_s: float, policy: Policy
+) -> None:
     from hongyan.trace_wait import await_end
     from tracing.stories import find
 
-    await_end(partial(find, database, name, since=window.since, limit=window.limit), wait_s)
+    look = partial(find, database, name, since=window.since, limit=window.limit)
+    await_end(look, wait_s, policy)
 
 
 def _unended(wait_s: float) -> typer.Exit:
