@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
@@ -98,7 +98,11 @@ def send(
     ] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    _check_source(file, lane)
+    flags: dict[str, Any] = {"--to": to, "--template": template, "--param": param}
+    flags |= {"--content": content, "--biz-id": biz_id, "--ttl": ttl, "--account": account}
+    flags |= {"--ordering-key": ordering_key, "--id": message_id, "--resend-of": resend_of}
+    flags |= {"--attribute": attribute}
+    _check_source(file, lane, [name for name, value in flags.items() if value is not None])
     fields: dict[str, Any] = {}
     if file is None:
         ttl_ms, attributes = int(ttl * 1_000) if ttl else None, pairs("--attribute", attribute)
@@ -209,10 +213,15 @@ def _all(checks: list[Check]) -> Check:
     return check
 
 
-def _check_source(file: Path | None, lane: str | None) -> None:
-    """Raises WrongUsage for anything but one of the two, and for a file that is not there."""
+def _check_source(file: Path | None, lane: str | None, flags: Sequence[str]) -> None:
+    """Raises WrongUsage for anything but one of the two, for a file that is not there, and for flags of a
+    notification beside a file."""
     if (file is None) == (lane is None):
         raise WrongUsage("give either --file, or --lane with --to and what to send")
+    if file is not None and flags:
+        raise WrongUsage(
+            f"{', '.join(flags)}: not with --file, whose lines have fields of their own"
+        )
     if file is not None and str(file) != "-" and not file.is_file():
         raise WrongUsage(f"{file}: no such file; give one of JSON lines, or - for standard input")
 

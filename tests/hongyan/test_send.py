@@ -1,5 +1,6 @@
 """`hongyan send`: what is good goes, what is bad is named by its line."""
 
+import inspect
 import json
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from backends.kafka import clients
 from backends.kafka.embedded import EmbeddedKafka
 from backends.settings import KafkaSettings
+from hongyan.commands.send import send
 from hongyan.enqueue import BadLine, EnqueueOutcome, NotificationSender, read_lines
 from message.envelope import decode
 from message.keys import delivery_key
@@ -53,6 +55,41 @@ def test_one_notification_from_flags_stands_in_kafka_as_it_was_meant(
     assert (found.biz_id, found.ttl_ms, found.attributes) == ("order-1", 60_000, {"source": "test"})
     assert record.key() == b"o1"
     assert record.headers() == [("hongyan-id", found.id.encode())]
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (("--to", "u1"), "--to"),
+        (("--template", "T"), "--template"),
+        (("--param", "code=1"), "--param"),
+        (("--content", "{}"), "--content"),
+        (("--biz-id", "o1"), "--biz-id"),
+        (("--ttl", "5m"), "--ttl"),
+        (("--ordering-key", "k"), "--ordering-key"),
+        (("--account", ""), "--account"),
+        (("--id", "one"), "--id"),
+        (("--resend-of", "one"), "--resend-of"),
+        (("--attribute", "a=b"), "--attribute"),
+        (("--ttl", "5m", "--check", "--account", "main"), "--ttl, --account"),
+    ],
+)
+def test_a_flag_of_a_notification_does_not_go_with_a_file(
+    hongyan: Run, folder: Path, flags: tuple[str, ...], named: str
+) -> None:
+    (folder / "n.jsonl").write_text(json.dumps(GOOD))
+    said = hongyan("send", "--file", "n.jsonl", *flags)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"{named}: not with --file")
+
+
+def test_every_option_of_send_is_for_a_file_too_or_refused_beside_it() -> None:
+    with_file = {"file", "check", "lane", "wait", "timeout", "as_json", "context"}
+    refused = {
+        *("to", "template", "param", "content", "biz_id", "ttl", "ordering_key", "account"),
+        *("message_id", "resend_of", "attribute"),
+    }
+    assert set(inspect.signature(send).parameters) == with_file | refused
 
 
 def test_one_notification_is_told_with_its_place(hongyan: Run, kafka: str) -> None:
