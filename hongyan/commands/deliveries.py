@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
@@ -113,6 +113,11 @@ def list_(
             f"only the oldest {answer.looked:,} rows were looked through: narrow it by --state, --lane or"
             " --since"
         )
+    elif answer.cut_open:
+        err().print(
+            f"not all rows of {', '.join(answer.cut_open)} were looked through, but those that are due"
+            " first: the console's search finds the others"
+        )
 
 
 class Listed(NamedTuple):
@@ -124,6 +129,8 @@ class Listed(NamedTuple):
     """Rows that were looked through."""
     cut: bool
     """Whether more rows might fit that were not looked through."""
+    cut_open: Sequence[str] = ()
+    """The same, of open states: state and lane of each such part."""
 
 
 def listed(ledger: SqlLedger, chosen: Wanted, template: str, limit: int) -> Listed:
@@ -148,11 +155,14 @@ def listed(ledger: SqlLedger, chosen: Wanted, template: str, limit: int) -> List
             return Listed(found[: limit + 1], looked, cut=False)
         if narrow and looked >= most:
             return Listed(found, looked, cut=True)
-    for page in ledger.picks().open_rows(chosen, LOOKED, most if template else limit + 1):
-        found += _fitting(ledger, page, chosen, template)
+    size, cut_open = LOOKED_INTO if template else limit + 1, []
+    for part in ledger.picks().open_rows(chosen, max(LOOKED, limit + 1), size + 1):
+        found += _fitting(ledger, part.picks[:size], chosen, template)
         if len(found) > limit:
             return Listed(found[: limit + 1], looked, cut=False)
-    return Listed(found, looked, cut=False)
+        if part.cut or len(part.picks) > size:
+            cut_open.append(f"{part.state.value} in {part.lane}")
+    return Listed(found, looked, cut=False, cut_open=cut_open)
 
 
 def _fitting(ledger: SqlLedger, page: list[Pick], chosen: Wanted, template: str) -> Iterator[Pick]:

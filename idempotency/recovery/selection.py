@@ -63,8 +63,13 @@ SELECT {columns}
 _BOUNDS: Final = {
     State.RETRY: "o.lane = :lane ORDER BY {least}(o.next_at, o.expires_at)",
     State.UNKNOWN: "o.lane = :lane ORDER BY coalesce(o.next_at, o.updated_at)",
-    State.IN_FLIGHT: "o.owner > ''",
+    # Its index has no lanes. Rows under way are as few as the workers' places for them.
+    State.IN_FLIGHT: "o.owner > '' AND o.lane = :lane",
 }
+# Counts one row more than the bound at most.
+_BEYOND: Final = """
+SELECT count(*) > :most
+  FROM (SELECT 1 FROM deliveries AS o WHERE o.state = '{state}' AND {bound} LIMIT :most + 1) AS d"""
 _MORE: Final = {
     "account": "AND d.account = :account",
     "reason": "AND (d.reason = :reason OR substr(d.reason, 1, length(:reason) + 1) = :reason || ':')",
@@ -103,6 +108,16 @@ class Pick(NamedTuple):
     death: OwnerDeath | None = None
     """Of the process that made its last call, if the row is in doubt about it."""
     facts: RowFacts = RowFacts()
+
+
+class OpenRows(NamedTuple):
+    """Rows of one open state and lane."""
+
+    state: State
+    lane: str
+    picks: list[Pick]
+    cut: bool
+    """Whether the state has more rows in the lane than were read: others of them may fit."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -181,16 +196,12 @@ class Picks(LedgerPart):
         for state, lane in product(wanted.states, wanted.lanes):
             yield from self._pages_of(wanted, state, lane, until, size)
 
-    def open_rows(self, wanted: Wanted, most: int, limit: int) -> Iterator[list[Pick]]:
+    def open_rows(self, wanted: Wanted, most: int, limit: int) -> Iterator[OpenRows]:
         """Yields up to `limit` rows of each open state and lane, the oldest change first, among the `most`
         that are due first. No index has open rows by the time of their change."""
         for state, lane in product(wanted.states, wanted.lanes):
             if state in OPEN:
-                statement = open_statement(wanted, state, postgres=self._database.is_postgres)
-                asked = {"lane": lane, "most": most, "limit": limit, "at": wanted.since}
-                yield self._read(
-                    statement, asked | {"account": wanted.account, "reason": wanted.reason}
-                )
+                yield self._open_rows(wanted, state, lane, most, limit)
 
     def known(self, message_ids: Sequence[str]) -> set[str]:
         """Returns the ids of notifications that have a delivery in the ledger."""
@@ -213,6 +224,18 @@ class Picks(LedgerPart):
             if len(page) < size:
                 return
             at, after = page[-1].updated_at, page[-1].key
+
+    def _open_rows(
+        self, wanted: Wanted, state: State, lane: str, most: int, limit: int
+    ) -> OpenRows:
+        postgres = self._database.is_postgres
+        asked = {"lane": lane, "most": most, "limit": limit, "at": wanted.since}
+        asked |= {"account": wanted.account, "reason": wanted.reason}
+        picks = self._read(open_statement(wanted, state, postgres=postgres), asked)
+        beyond = text(beyond_statement(state, postgres=postgres))
+        with self._reading() as connection:
+            cut = bool(connection.execute(beyond, {"lane": lane, "most": most}).scalar())
+        return OpenRows(state, lane, picks, cut)
 
     def _newest(self, biz_id: str) -> int:
         """Returns the time of the last claim of a business id; 0 without one."""
@@ -271,13 +294,21 @@ def at_statement(*, postgres: bool) -> str:
 
 def open_statement(wanted: Wanted, state: State, *, postgres: bool) -> str:
     """Returns the query for open rows, with `:lane`, `:most`, `:at` and `:limit`."""
-    least = "least" if postgres else "min"
     return _OPEN_PAGE.format(
         columns=_COLUMNS,
         state=state.value,
-        bound=_BOUNDS[state].format(least=least),
+        bound=_bound(state, postgres=postgres),
         more=" ".join([_DOUBTED[wanted.doubted], *_more(wanted)]),
     )
+
+
+def beyond_statement(state: State, *, postgres: bool) -> str:
+    """Returns the query for whether an open state has more than `:most` rows in `:lane`."""
+    return _BEYOND.format(state=state.value, bound=_bound(state, postgres=postgres))
+
+
+def _bound(state: State, *, postgres: bool) -> str:
+    return _BOUNDS[state].format(least="least" if postgres else "min")
 
 
 def _more(wanted: Wanted) -> list[str]:

@@ -452,6 +452,29 @@ def test_deliveries_are_listed_by_template_and_account_among_a_bounded_number(
     }
 
 
+@pytest.mark.parametrize("event", [Event.NOT_SENT, Event.UNKNOWN, None])
+def test_open_rows_that_were_not_looked_through_are_said_so(
+    hongyan: Run, ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, event: Event | None
+) -> None:
+    items = [claimed(ledger, *deliveries())[0] for _ in range(4)]
+    for item in items:
+        assert event is None or settle(ledger, item, event, reason="why")
+    name = state(ledger, items[0])
+    monkeypatch.setattr(deliveries_command, "LOOKED", 3)
+    asked = ("deliveries", "list", "--state", name, "--json")
+    remark = f"not all rows of {name} in sms.notice were looked through"
+    few = hongyan(*asked, "--account", "nobody", "--limit", "2")
+    assert (few.code, few.json, remark in few.err) == (0, [], True)
+    many = hongyan(*asked, "--limit", "4")
+    assert (len(many.json), many.err) == (4, "")
+    assert "more match" in hongyan(*asked, "--limit", "3").err
+    monkeypatch.setattr(deliveries_command, "LOOKED", 4)
+    assert hongyan(*asked, "--account", "nobody").err == ""
+    monkeypatch.setattr(deliveries_command, "LOOKED_INTO", 3)
+    of_template = hongyan(*asked, "--template", "t")
+    assert (of_template.json, remark in of_template.err) == ([], True)
+
+
 def test_a_receiver_that_the_key_does_not_open_is_listed_as_such(
     hongyan: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,13 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from idempotency.recovery.selection import OPEN, Wanted, name_statement, open_statement
+from idempotency.recovery.selection import (
+    OPEN,
+    Wanted,
+    beyond_statement,
+    name_statement,
+    open_statement,
+)
 from message.states import Event, State
 from tests.idempotency.making import World, claimed, deliveries, delivery, settle, worker
 from tests.idempotency.test_ledger_postgres import plan, today
@@ -17,7 +23,7 @@ _NAME = {State.RETRY: "waiting", State.UNKNOWN: "asked", State.IN_FLIGHT: "owned
 
 def keys(world: World, wanted: Wanted, most: int = 100, limit: int = 100) -> list[str]:
     picks = world.open().picks()
-    return [pick.key for page in picks.open_rows(wanted, most, limit) for pick in page]
+    return [pick.key for part in picks.open_rows(wanted, most, limit) for pick in part.picks]
 
 
 def test_open_rows_are_listed_by_state_lane_account_and_time(world: World) -> None:
@@ -99,6 +105,34 @@ def test_sqlite_finds_a_page_of_a_name_by_its_index(sqlite_database: str, column
         world.close()
 
 
+def test_open_rows_beyond_the_bound_are_reported(world: World) -> None:
+    ledger = world.open()
+    ledger.register(worker("w1"))
+    made = [claimed(ledger, delivery())[0] for _ in range(9)]
+    for item in made[:3]:
+        settle(ledger, item, Event.NOT_SENT, reason="http_503")
+    for item in made[3:6]:
+        settle(ledger, item, Event.UNKNOWN, reason="timeout")
+    wanted = Wanted(OPEN, [LANE, "email.notice"], account="nobody")
+    for most, cut in ((2, True), (3, False)):
+        parts = list(ledger.picks().open_rows(wanted, most, 10))
+        assert [(p.state, p.lane, p.picks, p.cut) for p in parts] == [
+            (state, lane, [], cut and lane == LANE)
+            for state in OPEN
+            for lane in (LANE, "email.notice")
+        ]
+
+
+def test_rows_under_way_in_other_lanes_do_not_use_up_the_bound(world: World) -> None:
+    ledger = world.open()
+    ledger.register(worker("w1"))
+    for _ in range(3):
+        claimed(ledger, delivery())
+    (other,) = claimed(ledger, delivery(lane="push.notice"))
+    (part,) = ledger.picks().open_rows(Wanted([State.IN_FLIGHT], ["push.notice"]), 1, 10)
+    assert ([pick.key for pick in part.picks], part.cut) == ([other.key], False)
+
+
 @pytest.mark.parametrize("state", OPEN)
 def test_postgresql_reads_an_index_and_no_more_open_rows_than_the_bound(
     postgres: World, state: State
@@ -111,6 +145,8 @@ def test_postgresql_reads_an_index_and_no_more_open_rows_than_the_bound(
     assert not [node for node in ran if node["Node Type"] == "Seq Scan"], statement
     assert any(today() in node.get("Index Name", "") for node in ran), statement
     assert read_by(nodes) <= 300, read_by(nodes)
+    beyond = spelt(text(beyond_statement(state, postgres=True)), postgres)
+    assert read_by(plan(postgres, beyond, {"lane": LANE, "most": 100})) <= 101
 
 
 @pytest.mark.parametrize("state", OPEN)
