@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
+from sqlalchemy import URL
+
 from admin.action_desk import ActionDesk
 from admin.audit.journal import Journal
 from admin.live.board import LiveBoard
@@ -18,7 +20,7 @@ from admin.oidc.settings import oidc_settings
 from admin.people.login_limits import LoginLimits
 from admin.people.sessions import SessionLimits, Sessions
 from admin.people.users import Users
-from backends.settings import Settings, SettingsError
+from backends.settings import ConsoleSettings, Settings, SettingsError
 from backends.sql.database import Database, database_url
 from channels.json_fetch import JsonFetch
 from channels.transports import TransportRouter
@@ -88,7 +90,7 @@ class ConsoleParts:
 
 def open_parts(settings: Settings, stack: ExitStack) -> ConsoleParts:
     """Opens the ledger and the console's pools; `stack` closes them. Raises SettingsError, LedgerError."""
-    _check(settings)
+    check_console(settings.console)
     ledger = open_ledger(settings)
     stack.callback(ledger.close)
     databases = _databases(settings, ledger, stack)
@@ -127,22 +129,28 @@ def _oidc(
     )
 
 
-def _check(settings: Settings) -> None:
-    secret, url = settings.console.secret, settings.console.url
+def check_console(console: ConsoleSettings) -> None:
+    """Raises SettingsError for a secret or an address that the console cannot use."""
+    secret, url = console.secret, console.url
     if secret and len(secret) < _SHORTEST_SECRET:
         raise SettingsError(f"console.secret: it has {len(secret)} characters; give it 32 or more")
     if url and not url.startswith(("https://", "http://")):
         raise SettingsError(f"console.url: {url!r}: write https://HOST or http://HOST:PORT")
 
 
+def reads_url(settings: Settings) -> URL:
+    """Returns the URL of the database that pages read. Raises SettingsError."""
+    try:
+        return database_url(settings.console.database_url or settings.database.url, settings.base)
+    except ValueError as exc:
+        raise SettingsError(f"console.database_url: {exc}") from exc
+
+
 def _databases(settings: Settings, ledger: SqlLedger, stack: ExitStack) -> Databases:
     primary = Database(ledger.database.url, pool_size=_POOL)
     stack.callback(primary.close)
-    try:
-        written = settings.console.database_url or settings.database.url
-        url = database_url(written, settings.base)
-    except ValueError as exc:
-        raise SettingsError(f"console.database_url: {exc}") from exc
-    reads = Database(url, pool_size=_POOL, statement_ms=READ_STATEMENT_MS, keeps_plans=True)
+    reads = Database(
+        reads_url(settings), pool_size=_POOL, statement_ms=READ_STATEMENT_MS, keeps_plans=True
+    )
     stack.callback(reads.close)
     return Databases(primary, reads, clock_of(primary), clock_of(reads))

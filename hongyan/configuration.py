@@ -6,18 +6,17 @@ Each problem is one text that begins with its key, or with file and line.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from backends.settings import Settings, SettingsError
 from backends.toml_text import did_you_mean
+from hongyan.setting_faults import Check, faults_of, missing_file
 
 DATABASE: Final = "[database]"
 """A part of the configuration."""
 _HEADER: Final = re.compile(r"[\w!#$%&'*+.^`|~-]+\s*=\s*\S.*", re.ASCII)
-Check = Callable[[Settings], Iterator[str]]
 
 
 class Findings(NamedTuple):
@@ -29,8 +28,10 @@ class Findings(NamedTuple):
 
 def findings_of(settings: Settings) -> Findings:
     """Returns all problems and warnings. A part whose library is not installed is a warning."""
+    from hongyan.process_checks import PROCESS_CHECKS
+
     options = {"[receipts.accounts] options": _receipt_options}
-    problems, warnings = _problems(settings, {**_CHECKS, **options})
+    problems, warnings = _problems(settings, {**_CHECKS, **options, **PROCESS_CHECKS})
     if settings.allow_literal_secrets:
         warnings.append(
             "allow_literal_secrets: is on, so the file may hold secrets: only for trials"
@@ -61,39 +62,25 @@ def _problems(settings: Settings, checks: Mapping[str, Check]) -> tuple[list[str
     return list(dict.fromkeys(problems)), skipped
 
 
-def _faults(read: Callable[[], object], key: str = "") -> Iterator[str]:
-    """Yields the texts of the error that `read` raises, if it does; `key` comes before each."""
-    try:
-        read()
-    except (ValueError, OSError) as exc:
-        found = getattr(exc, "texts", ()) or getattr(exc, "problems", ()) or [exc]
-        yield from (f"{key}: {text}" if key else str(text) for text in found)
-
-
-def _no_file(key: str, path: str) -> Iterator[str]:
-    if path and not Path(path).is_file():
-        yield f"{key}: {path}: no such file; give a PEM file, or leave it out"
-
-
 def _kafka(settings: Settings) -> Iterator[str]:
     from backends.kafka.config import check_client
 
-    yield from _faults(lambda: check_client(settings.kafka.client))
+    yield from faults_of(lambda: check_client(settings.kafka.client))
 
 
 def _database(settings: Settings) -> Iterator[str]:
     from backends.sql.database import database_url
     from idempotency.payload_cipher import PayloadCipher
 
-    yield from _faults(lambda: database_url(settings.database.url, settings.base), "database.url")
-    yield from _faults(lambda: PayloadCipher(settings.database.payload_key))
+    yield from faults_of(lambda: database_url(settings.database.url, settings.base), "database.url")
+    yield from faults_of(lambda: PayloadCipher(settings.database.payload_key))
 
 
 def _redis(settings: Settings) -> Iterator[str]:
     from backends.redis.client import connect
 
     if settings.redis.url:
-        yield from _faults(lambda: connect(settings.redis).close(), "redis.url")
+        yield from faults_of(lambda: connect(settings.redis).close(), "redis.url")
 
 
 def _processes(settings: Settings) -> Iterator[str]:
@@ -106,13 +93,13 @@ def _processes(settings: Settings) -> Iterator[str]:
         ("receipts.listen", settings.receipts.listen, "127.0.0.1:9470"),
     )
     for key, text, example in addresses:
-        yield from _faults(partial(address_of, text, key, example))
+        yield from faults_of(partial(address_of, text, key, example))
     lanes = (("worker.lanes", settings.worker.lanes), ("recovery.lanes", settings.recovery.lanes))
     for key, patterns in lanes:
         if not patterns:
             yield f'{key}: is empty, so nothing would be served; write ["*"] for all lanes'
         for pattern in patterns:
-            yield from _faults(partial(lanes_matching, [pattern]), key)
+            yield from faults_of(partial(lanes_matching, [pattern]), key)
     beat, lease = settings.worker.heartbeat_s, settings.worker.lease_s
     if beat is not None and beat >= lease:
         yield (
@@ -124,7 +111,7 @@ def _processes(settings: Settings) -> Iterator[str]:
 def _accounts(settings: Settings) -> Iterator[str]:
     from channels.registry import load_accounts
 
-    yield from _faults(lambda: load_accounts(settings.accounts))
+    yield from faults_of(lambda: load_accounts(settings.accounts))
 
 
 def _receipts(settings: Settings) -> Iterator[str]:
@@ -139,7 +126,7 @@ def _receipt_options(settings: Settings) -> Iterator[str]:
     from receipts.sources import load_sources
 
     if settings.receipts.accounts and not any(_receipts(settings)):
-        faults = list(_faults(lambda: load_sources(settings)))
+        faults = list(faults_of(lambda: load_sources(settings)))
         yield from (fault for fault in faults if fault.startswith("receipts."))
 
 
@@ -169,9 +156,9 @@ def _telemetry(settings: Settings) -> Iterator[str]:
 def _files(settings: Settings) -> Iterator[str]:
     for name in settings.__struct_fields__:
         path = getattr(getattr(settings, name), "ca_file", "")
-        yield from _no_file(f"{name}.ca_file", path)
+        yield from missing_file(f"{name}.ca_file", path)
     for name, table in settings.accounts.items():
-        yield from _no_file(f"accounts.{name}.ca_file", str(table.get("ca_file", "")))
+        yield from missing_file(f"accounts.{name}.ca_file", str(table.get("ca_file", "")))
 
 
 def _policy(settings: Settings) -> Iterator[str]:
@@ -182,12 +169,12 @@ def _policy(settings: Settings) -> Iterator[str]:
     if path is not None and not path.is_file():
         yield f"policy.file: {path}: no such file; give one, or leave it out for the defaults"
         return
-    faults = list(_faults(lambda: load_for(settings)))
+    faults = list(faults_of(lambda: load_for(settings)))
     yield from faults
     if path is not None and not faults:
         found: list[object] = []
         policy = load_for(settings)
-        yield from _faults(lambda: found.extend(check_accounts(settings, policy, path)))
+        yield from faults_of(lambda: found.extend(check_accounts(settings, policy, path)))
         yield from map(str, found)
 
 
@@ -202,7 +189,7 @@ def _unserved(settings: Settings) -> Iterator[str]:
     for lane in LANES:
         of_lane = policy.of(lane)
         if of_lane.account_names:
-            yield from _faults(partial(lane_accounts, lane, settings.accounts, of_lane))
+            yield from faults_of(partial(lane_accounts, lane, settings.accounts, of_lane))
 
 
 def _templates(settings: Settings) -> Iterator[str]:
@@ -213,7 +200,7 @@ def _templates(settings: Settings) -> Iterator[str]:
     if path is not None and not path.is_file():
         yield f"templates.file: {path}: no such file; give one, or leave it out"
         return
-    yield from _faults(lambda: load_for(settings, TEMPLATE_SUPPORT))
+    yield from faults_of(lambda: load_for(settings, TEMPLATE_SUPPORT))
 
 
 _CHECKS: Final[Mapping[str, Check]] = {

@@ -34,8 +34,9 @@ SHOW = explained(
     "hongyan -c /etc/hongyan.toml config show --json",
 )
 CHECK = explained(
-    "Report every problem of the configuration with its place: settings, variables, accounts, policy, "
-    "templates, and files that are named and missing. Asks no server. Exits 1 if there is a problem.",
+    "Report every problem of the configuration with its place: settings, variables, addresses, URLs, "
+    "accounts, policy, templates, and files that are named and missing. Asks no server. Exits 1 if there "
+    "is a problem.",
     "hongyan config check",
     "hongyan -c /etc/hongyan.toml config check --json",
 )

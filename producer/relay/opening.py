@@ -37,11 +37,11 @@ def open_outbox(settings: Settings, *, waits: OutboxWaits = RELAY_WAITS) -> Open
             "relay.outbox_url is empty: name the business's database, best by"
             " HONGYAN_RELAY__OUTBOX_URL or relay.outbox_url_file"
         )
+    tables = _tables(settings.relay.table)
     try:
         engine = outbox_engine(url, waits=waits)
-        tables = outbox_tables(MetaData(), settings.relay.table)
     except ValueError as exc:
-        raise SettingsError(f"relay: {exc}") from None
+        raise SettingsError(f"relay.outbox_url: {exc}") from None
     store = OutboxStore(
         engine,
         settings.relay.table,
@@ -49,6 +49,13 @@ def open_outbox(settings: Settings, *, waits: OutboxWaits = RELAY_WAITS) -> Open
         keep_sent=settings.relay.keep_hours > 0,
     )
     return OpenedOutbox(store, RelayRows(store, tables), tables, engine)
+
+
+def _tables(name: str) -> OutboxTables:
+    try:
+        return outbox_tables(MetaData(), name)
+    except ValueError as exc:
+        raise SettingsError(f"relay.table: {exc}") from None
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,106 @@ def test_a_worker_needs_no_secret_of_the_receipts(
     require_sound(load(configured / "hongyan.toml"))
     (problem,) = hongyan("config", "check", "--json").json["problems"]
     assert problem.startswith("hongyan.toml:14: receipts.accounts.v: webhook sends no receipts")
+
+
+OF_PROCESSES = [
+    *[
+        (f"[{table}]\n{key} = 'nonsense'", {}, 2, f"{table}.{key}: 'nonsense': write HOST:PORT")
+        for table, key in (
+            *(("gateway", "listen"), ("gateway", "health_address")),
+            *(("console", "listen"), ("console", "health_address")),
+            *(("relay", "health_address"), ("campaigns", "health_address")),
+            ("lookback", "health_address"),
+        )
+    ],
+    ("[console]\nurl = 'console.example.com'", {}, 2, "console.url: 'console.example.com'"),
+    ("[console]", {"CONSOLE__SECRET": "short"}, 0, "console.secret: it has 5 characters"),
+    ("[console]\ndatabase_url = 'mysql://h/d'", {}, 2, "console.database_url: mysql is not"),
+    ("[console]\noidc_issuer = 'http://id.example.com'", {}, 2, "console.oidc_issuer: must begin"),
+    ("[console]\noidc_issuer = 'https://id.example.com'", {}, 0, "console.oidc_client_id: it is"),
+    ("[console]\noidc_ca_file = 'gone.pem'", {}, 2, "console.oidc_ca_file: gone.pem: no such file"),
+    ("[relay]\noutbox_url = 'oracle://h/d'", {}, 2, "relay.outbox_url: oracle is not supported"),
+    (
+        "[relay]\noutbox_url = 'sqlite:///o.db'\ntable = 'A b'",
+        *({}, 3, "relay.table: outbox table 'A b'"),
+    ),
+    ("[spark]\nledger_url = 'mysql://h/d'", {}, 2, "spark.ledger_url: mysql is not supported"),
+    (
+        "[spark]\nledger_url = 'postgresql://h/d?keepalives=1'",
+        *({}, 2, "spark.ledger_url: the option keepalives"),
+    ),
+    ("[outcomes]\nwebhook = 'ftp://h/'", {}, 2, "outcomes.webhook: must be a full http://"),
+    (
+        "[outcomes]\nwebhook = 'https://h/'",
+        *({"OUTCOMES__WEBHOOK_SECRET": "x"}, 0, "outcomes.webhook_secret: "),
+    ),
+    (
+        "[lookback.biz_types.order]\ncheck = 'shop'",
+        *({}, 2, "lookback.biz_types.order.check: there is no [lookback.checks.shop]"),
+    ),
+    (
+        "[lookback.checks.shop]\nurl = 'http://shop.example.com'",
+        *({}, 2, "lookback.checks.shop.url: must begin with https://"),
+    ),
+    (
+        "[lookback.checks.shop]\nurl = 'grpcs://shop:443'\nca_file = 'gone.pem'",
+        *({}, 3, "lookback.checks.shop.ca_file: gone.pem: no such file"),
+    ),
+    (
+        "[lookback.checks.shop]\nurl = 'https://shop'\ntimeout = 5",
+        *({}, 1, "lookback.checks.shop: Object contains unknown field"),
+    ),
+]
+"""Text of hongyan.toml, variables, the line of the problem (0: none in the file), its begin."""
+
+
+@pytest.mark.parametrize(("text", "environ", "line", "begins"), OF_PROCESSES)
+def test_settings_with_which_one_process_cannot_start_are_problems_and_stop_no_worker(
+    hongyan: Run,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    environ: dict[str, str],
+    line: int,
+    begins: str,
+) -> None:
+    (folder / "hongyan.toml").write_text(text)
+    for name, value in environ.items():
+        monkeypatch.setenv(f"HONGYAN_{name}", value)
+    said = hongyan("config", "check", "--json")
+    assert said.code == 1
+    (problem,) = said.json["problems"]
+    if line:
+        assert problem.startswith(f"hongyan.toml:{line}: {begins}")
+    else:
+        assert begins in problem
+    require_sound(load(folder / "hongyan.toml"))
+
+
+def test_processes_of_a_sound_configuration_have_no_problem(
+    hongyan: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "ca.pem").write_text("")
+    (folder / "hongyan.toml").write_text(
+        "[console]\nurl = 'https://c'\noidc_issuer = 'https://i'\noidc_client_id = 'h'\n"
+        "oidc_ca_file = 'ca.pem'\n[relay]\noutbox_url = 'sqlite:///o.db'\n"
+        "[spark]\nledger_url = 'postgresql://h/d'\n[outcomes]\nwebhook = 'https://h/'\n"
+        "[lookback.biz_types.order]\ncheck = 'shop'\n"
+        "[lookback.checks.shop]\nurl = 'https://shop'\nca_file = 'ca.pem'\n"
+    )
+    assert hongyan("config", "check", "--json").json == {"problems": [], "warnings": []}
+    assert not (folder / "o.db").exists(), "it asks no database"
+
+
+def test_a_part_whose_library_is_missing_is_a_warning(
+    hongyan: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    (folder / "hongyan.toml").write_text("[relay]\noutbox_url = 'mysql://h/d'\n")
+    assert hongyan("config", "check", "--json").json == {
+        "problems": [],
+        "warnings": ["[relay]: not checked, since pymysql is not installed"],
+    }
 
 
 def test_secrets_in_the_file_are_warned_of(hongyan: Run, folder: Path) -> None:
