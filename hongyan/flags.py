@@ -12,6 +12,10 @@ from typer.core import TyperCommand
 from backends.durations import milliseconds
 from hongyan.errors import WrongUsage
 
+MOST_ROWS: Final = 1_000_000
+"""Most rows that --limit of a list takes."""
+MOST_VERSION: Final = 2**31 - 1
+"""Highest number of a version of the policy or the templates."""
 _LONGEST_S: Final = 86_400
 
 

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from hongyan.flags import MOST_ROWS
+
 CampaignId = Annotated[str, typer.Argument(metavar="CAMPAIGN", help="As `campaign list` shows it.")]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A .csv or .jsonl file, or .gz of one.")]
 Lane = Annotated[str, typer.Option("--lane", metavar="CHANNEL.KIND", help="The lane.")]
@@ -73,5 +75,7 @@ Reason = Annotated[
 Author = Annotated[
     str, typer.Option("--author", metavar="NAME", help="Who orders it.", show_default="user@host")
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="N at most.")]
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=MOST_ROWS, metavar="N", help="N at most.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]

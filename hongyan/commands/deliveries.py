@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from hongyan.flags import age_ms, patterns
+from hongyan.flags import MOST_ROWS, age_ms, patterns
 from hongyan.tables import listing, local_time
 from hongyan.terminal import err, explained, out, print_json, settings_of
 
@@ -81,7 +81,7 @@ def list_(
         str, typer.Option("--reason-code", metavar="CODE", help="Only with this reason.")
     ] = "",
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, metavar="N", help="N at most.")
+        int, typer.Option("--limit", "-n", min=1, max=MOST_ROWS, metavar="N", help="N at most.")
     ] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:

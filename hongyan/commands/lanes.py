@@ -11,7 +11,7 @@ import typer
 
 from hongyan.author import author_of
 from hongyan.errors import NotDone, WrongUsage
-from hongyan.flags import duration_ms, given_reason, patterns
+from hongyan.flags import MOST_ROWS, duration_ms, given_reason, patterns
 from hongyan.tables import listing, local_time
 from hongyan.terminal import err, explained, out, print_json, settings_of
 
@@ -144,7 +144,7 @@ def resume(
 def history(
     context: typer.Context,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, metavar="N", help="N at most.")
+        int, typer.Option("--limit", "-n", min=1, max=MOST_ROWS, metavar="N", help="N at most.")
     ] = 50,
     as_json: _JSON = False,
 ) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from hongyan.author import author_of
 from hongyan.errors import WrongUsage
+from hongyan.flags import MOST_ROWS
 from hongyan.serving import serving
 from hongyan.tables import listing, local_time
 from hongyan.terminal import (
@@ -52,7 +53,9 @@ DECIDE = explained(
 )
 _TITLES: Final = ("TX", "KIND", "BIZ ID", "STATE", "DECISION", "CHECKS", "SINCE", "WHY")
 _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
-_LIMIT = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="N at most.")]
+_LIMIT = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=MOST_ROWS, metavar="N", help="N at most.")
+]
 
 app = typer.Typer(
     name="lookback", help=HELP, short_help="Transactional messages.", invoke_without_command=True

@@ -11,7 +11,7 @@ import typer
 
 from hongyan.author import author_of
 from hongyan.errors import WrongUsage
-from hongyan.flags import age_ms, given_reason, patterns
+from hongyan.flags import MOST_ROWS, age_ms, given_reason, patterns
 from hongyan.tables import listing, local_time
 from hongyan.terminal import (
     DONE,
@@ -76,7 +76,9 @@ _AUTHOR = Annotated[
     str, typer.Option("--author", metavar="NAME", help="Who decides.", show_default="user@host")
 ]
 _DRY = Annotated[bool, typer.Option("--dry-run", help="Change nothing.", metavar="")]
-_LIMIT = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="N at most.")]
+_LIMIT = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=MOST_ROWS, metavar="N", help="N at most.")
+]
 _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
 
 

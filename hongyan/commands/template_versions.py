@@ -12,6 +12,7 @@ import typer
 
 from hongyan.author import author_of
 from hongyan.errors import WrongUsage
+from hongyan.flags import MOST_ROWS, MOST_VERSION
 from hongyan.tables import listing
 from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, print_json, settings_of
 
@@ -83,9 +84,14 @@ def apply(
 def history(
     context: typer.Context,
     number: Annotated[
-        int | None, typer.Argument(metavar="[NUMBER]", help="One version.", show_default=False)
+        int | None,
+        typer.Argument(
+            min=1, max=MOST_VERSION, metavar="[NUMBER]", help="One version.", show_default=False
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most versions.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=MOST_ROWS, help="Most versions.")
+    ] = 20,
     text: Annotated[
         bool, typer.Option("--text", help="With NUMBER: the text as applied.", metavar="")
     ] = False,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from hongyan.errors import WrongUsage
-from hongyan.flags import age_ms
+from hongyan.flags import MOST_ROWS, age_ms
 from hongyan.tables import age, local_time
 from hongyan.terminal import PROBLEMS, complain, err, explained, out, print_json, settings_of
 from hongyan.usage.durations import seconds
@@ -114,7 +114,7 @@ def trace(
     ] = "",
     limit: Annotated[
         int,
-        typer.Option("--limit", "-n", min=1, metavar="N", help="Most messages."),
+        typer.Option("--limit", "-n", min=1, max=MOST_ROWS, metavar="N", help="Most messages."),
     ] = 50,
     brief: Annotated[
         bool, typer.Option("--brief", help="One line for each delivery.", metavar="")

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from hongyan.flags import MOST_ROWS
+
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="As `resend jobs list` shows it.")]
 Names = Annotated[
     list[str] | None,
@@ -70,5 +72,7 @@ Reason = Annotated[
 Author = Annotated[
     str, typer.Option("--author", metavar="NAME", help="Who orders it.", show_default="user@host")
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="N at most.")]
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=MOST_ROWS, metavar="N", help="N at most.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]

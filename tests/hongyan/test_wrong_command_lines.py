@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hongyan.flags import MOST_ROWS, MOST_VERSION
 from tests.hongyan.shell import said
 
 HOOK = (
@@ -14,6 +15,8 @@ HOOK = (
 )
 CHANNELS = "sms, email, wechat_official, wechat_mini, wecom, dingtalk, feishu, chat, push, webhook"
 GRAMMAR = "write a number and s, m or min, h, or d, or a sum of them, such as 30s, 90m, 1h30m, 2d"
+
+HUGE = "99999999999999999999"
 
 ROWS: list[tuple[tuple[str, ...], int, str]] = [
     (
@@ -534,3 +537,41 @@ def test_a_wrong_command_line_is_told_in_a_sentence(
     shutil.copy(ledger, folder)
     found, text = said(monkeypatch, *words)
     assert (found, text) == (code, f"error: {expected}\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *[("policy", "history", HUGE), ("templates", "history", HUGE)],
+        *[("policy", "history", "--limit", HUGE), ("templates", "history", "--limit", HUGE)],
+        *[("deliveries", "list", "--limit", HUGE), ("lanes", "history", "--limit", HUGE)],
+        *[("lost", "list", "--limit", HUGE), ("resend", "jobs", "list", "--limit", HUGE)],
+        *[("lost", "dismiss", "--cause", "hole", "--reason", "r", "--limit", HUGE)],
+        *[("lookback", "unresolved", "list", "--limit", HUGE), ("outbox", "list", "--limit", HUGE)],
+        *[("campaign", "list", "--limit", HUGE), ("spark", "runs", "--limit", HUGE)],
+        *[("trace", "x", "--limit", HUGE), ("trace", "x", "--limit", "9223372036854775")],
+    ],
+    ids=" ".join,
+)
+def test_a_number_that_no_database_takes_is_refused(
+    folder: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    shutil.copy(ledger, folder)
+    code, text = said(monkeypatch, *words)
+    assert (code, "Input should be less than or equal to" in text) == (2, True), text
+
+
+def test_the_greatest_numbers_that_are_taken_are_no_fault(
+    folder: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(ledger, folder)
+    for words in (
+        *[("policy", "history"), ("templates", "history"), ("deliveries", "list")],
+        *[("lanes", "history"), ("lost", "list"), ("resend", "jobs", "list")],
+        *[("lookback", "unresolved", "list"), ("campaign", "list")],
+    ):
+        code, text = said(monkeypatch, *words, "--limit", str(MOST_ROWS))
+        assert code == 0, text
+    assert "nothing is known" in said(monkeypatch, "trace", "x", "--limit", str(MOST_ROWS))[1]
+    for kind in ("policy", "templates"):
+        assert "there is no version" in said(monkeypatch, kind, "history", str(MOST_VERSION))[1]
