@@ -60,6 +60,12 @@ _EXPECTED = (
     ("message.envelope", "EnvelopeError", USAGE, "{}"),
     ("backends.kafka.clients", "KafkaTrouble", PROBLEMS, "{}"),
     ("backends.sql.errors", "SqlNoSchema", PROBLEMS, "{}: run `hongyan db upgrade`"),
+    (
+        "backends.sql.errors",
+        "SqlNoDatabase",
+        PROBLEMS,
+        "the database's URL names a file that is no SQLite database, or a damaged one: {}",
+    ),
     ("backends.sql.errors", "SqlError", PROBLEMS, "the database does not answer: {}"),
     ("hongyan_client.outbox.errors", "OutboxMissing", PROBLEMS, "{}"),
     (

@@ -4,7 +4,8 @@
      ├─ SqlAway        the server cannot be reached, went away, is busy or refuses writes for now
      │   ├─ SqlTimeout    a lock or a statement took longer than its limit
      │   └─ SqlPoolBusy   every connection of our own pool is in use
-     └─ SqlNoSchema    a table, column or function that ours needs is not there
+     ├─ SqlNoSchema    a table, column or function that ours needs is not there
+     └─ SqlNoDatabase  the file is no SQLite database, or a damaged one
 
 Any other error of a driver is a bug of ours and stays as it is.
 """
@@ -35,6 +36,7 @@ _SQLITE_AWAY = frozenset(
         sqlite3.SQLITE_PROTOCOL,
     }
 )
+_SQLITE_NO_DATABASE = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
 
 
 class SqlError(Exception):
@@ -55,6 +57,10 @@ class SqlPoolBusy(SqlAway):
 
 class SqlNoSchema(SqlError):
     """The schema is missing or not this version's."""
+
+
+class SqlNoDatabase(SqlError):
+    """The file of a `sqlite:///FILE` cannot be read as a database."""
 
 
 def judged(exc: BaseException) -> BaseException:
@@ -88,6 +94,8 @@ def _judged_sqlite(cause: sqlite3.Error, exc: BaseException) -> BaseException:
         return SqlTimeout(_sentence(cause))
     if code in _SQLITE_AWAY:
         return SqlAway(_sentence(cause))
+    if code in _SQLITE_NO_DATABASE:
+        return SqlNoDatabase(_sentence(cause))
     if code == sqlite3.SQLITE_ERROR and str(cause).startswith("no such "):
         return SqlNoSchema(_sentence(cause))
     return exc

@@ -112,6 +112,20 @@ def test_a_database_of_a_newer_program_is_left_alone(hongyan: Run, folder: Path)
     assert "run one that is as new as the schema" in said.err
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["status", "db version", "db upgrade", "deliveries list", "policy history", "trace x"],
+)
+def test_a_file_that_is_no_database_is_told_in_a_sentence(
+    hongyan: Run, folder: Path, command: str
+) -> None:
+    (folder / "hongyan.db").write_bytes(b"PK" * 5_000)
+    said = hongyan(*command.split())
+    assert (said.code, said.out) == (1, "")
+    assert "names a file that is no SQLite database, or a damaged one: file is not" in said.err
+    assert (folder / "hongyan.db").read_bytes() == b"PK" * 5_000
+
+
 def record(folder: Path, **fields: Any) -> None:
     """One settled delivery in the trace of the folder's database."""
     settings = Settings(

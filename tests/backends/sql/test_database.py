@@ -11,7 +11,7 @@ from sqlalchemy import exc as sa
 
 from backends.sql import database as sql
 from backends.sql.database import Database, database_url, masked
-from backends.sql.errors import SqlAway, SqlNoSchema, SqlPoolBusy, SqlTimeout, judged
+from backends.sql.errors import SqlAway, SqlNoDatabase, SqlNoSchema, SqlPoolBusy, SqlTimeout, judged
 from backends.sql.fair_pool import FairPool
 
 
@@ -166,6 +166,25 @@ def test_a_missing_table_is_no_schema(lite: Database) -> None:
     with pytest.raises(SqlNoSchema, match="no such table"), lite.connection() as connection:
         connection.execute("SELECT * FROM nowhere")
     lite.close()
+
+
+def test_a_file_that_is_no_database_or_a_damaged_one_is_none(tmp_path: Path) -> None:
+    (tmp_path / "other.db").write_bytes(b"PK" * 5_000)
+    other = Database(database_url("sqlite:///other.db", tmp_path))
+    for opened in (other.connection, other.begin, other.reading):
+        with pytest.raises(SqlNoDatabase, match="file is not a database"), opened():
+            pass
+    other.close()
+    with sqlite3.connect(tmp_path / "cut.db") as made:
+        made.execute("CREATE TABLE t (a)")
+        made.executemany("INSERT INTO t VALUES (?)", [("x" * 500,)] * 100)
+    made.close()
+    content = (tmp_path / "cut.db").read_bytes()
+    (tmp_path / "cut.db").write_bytes(content[:8_192] + b"x" * (len(content) - 8_192))
+    cut = Database(database_url("sqlite:///cut.db", tmp_path))
+    with pytest.raises(SqlNoDatabase, match="malformed"), cut.connection() as connection:
+        connection.execute("SELECT a FROM t").fetchall()
+    cut.close()
 
 
 def test_a_syntax_error_is_a_bug(lite: Database) -> None:
