@@ -32,6 +32,17 @@ _OPTIONS: Final = {
     "target_session_attrs": "targetServerType",
 }
 """Options of libpq to those of the JDBC driver."""
+_VALUES: Final = {
+    "target_session_attrs": {
+        "any": "any",
+        "read-write": "primary",
+        "primary": "primary",
+        "read-only": "secondary",
+        "standby": "secondary",
+        "prefer-standby": "preferSecondary",
+    }
+}
+"""Values of libpq's options that the JDBC driver spells in another way."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +118,20 @@ def _postgres_url(url: URL, key: str) -> str:
                 f"{key}: the option {name} has no counterpart in the JDBC driver; give spark.ledger_url"
                 " a URL without it"
             )
-        options[_OPTIONS[name]] = value if isinstance(value, str) else value[-1]
+        options[_OPTIONS[name]] = _jdbc_value(
+            name, value if isinstance(value, str) else value[-1], key
+        )
     from urllib.parse import quote, urlencode
 
     host = url.host or "127.0.0.1"
     place = f"{host}:{url.port or _POSTGRES_PORT}/{quote(url.database or '')}"
     return f"jdbc:postgresql://{place}{'?' if options else ''}{urlencode(options)}"
+
+
+def _jdbc_value(name: str, value: str, key: str) -> str:
+    known = _VALUES.get(name)
+    if known is None:
+        return value
+    if value not in known:
+        raise SettingsError(f"{key}: the option {name} may be {', '.join(known)}, not {value!r}")
+    return known[value]

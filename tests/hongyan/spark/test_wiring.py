@@ -59,6 +59,24 @@ def test_an_option_without_a_counterpart_is_refused() -> None:
         kafka_options(KafkaSettings(client={"ssl.keystore.location": "x"}))
 
 
+@pytest.mark.parametrize(
+    ("libpq", "jdbc"),
+    [
+        *[("any", "any"), ("read-write", "primary"), ("primary", "primary")],
+        *[("read-only", "secondary"), ("standby", "secondary")],
+        ("prefer-standby", "preferSecondary"),
+    ],
+)
+def test_the_kind_of_server_is_spelt_as_the_jdbc_driver_knows_it(libpq: str, jdbc: str) -> None:
+    login = jdbc_login(f"postgresql://h/d?target_session_attrs={libpq}", ".", "spark.ledger_url")
+    assert login.url == f"jdbc:postgresql://h:5432/d?targetServerType={jdbc}"
+
+
+def test_a_kind_of_server_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"^spark\.ledger_url: .* may be any, .*, not 'master'"):
+        jdbc_login("postgresql://h/d?target_session_attrs=master", ".", "spark.ledger_url")
+
+
 def test_certificates_go_in_as_texts(tmp_path: Path) -> None:
     pem = tmp_path / "ca.pem"
     pem.write_text("CERTIFICATE")
