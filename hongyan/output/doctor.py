@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 _STYLES: Final = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _WORDS: Final = {"error": "ERROR", "warning": "WARNING", "info": "note"}
 _COMMANDS: Final = ("kafka-", "redis-cli ", "hongyan ", "ALTER SYSTEM ")
-_WORDY: Final = "kafka-reassign-partitions.sh"
+_PROSE: Final = ("`", ", ")
+"""Texts that no command has: what begins as a command goes on as a sentence."""
 _KAFKA: Final = ("kafka-configs.sh", "kafka-topics.sh")
 
 
@@ -48,7 +49,7 @@ def fix_lines(diagnosis: Diagnosis, bootstrap: str) -> Iterator[str]:
 
 
 def _runnable(fix: str, bootstrap: str) -> str:
-    if fix.startswith(_WORDY) or not fix.startswith(_COMMANDS):
+    if not fix.startswith(_COMMANDS) or any(text in fix for text in _PROSE):
         return f"#   {fix}"
     tool, blank, rest = fix.partition(" ")
     if tool in _KAFKA:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 
+from hongyan.output.doctor import fix_lines
 from producer.doctor.diagnosis import Diagnosis, diagnose
+from producer.doctor.facts import Facts
 from producer.doctor.rule_list import RULES
 from tests.hongyan.conftest import Run, make_ledger
-from tests.producer.doctor.healthy import facts, partitions, with_partitions, with_topic
+from tests.producer.doctor.healthy import LANE, facts, partitions, with_partitions, with_topic
+from tests.producer.doctor.test_rules import SEEDS
 
 CONFIG = """\
 [kafka]
@@ -68,6 +72,27 @@ def test_fix_prints_commands_and_makes_comments_of_the_rest(
     copies = diagnose(with_partitions(partitions(12, 1, 1)), RULES)
     text = shown(copies, monkeypatch, hongyan, "--fix")
     assert all(line.startswith("#") for line in text.splitlines() if line)
+
+
+def test_a_sentence_that_begins_with_a_command_is_a_comment_of_the_fixes(
+    hongyan: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = diagnose(facts(partitions_before={LANE: 6}), RULES)
+    text = shown(found, monkeypatch, hongyan, "--fix")
+    assert (
+        f"#   hongyan lanes pause, then wait until `hongyan status` shows no lag of {LANE}" in text
+    )
+    assert all(line.startswith("#") for line in text.splitlines() if line)
+
+
+@pytest.mark.parametrize("found", [row[2] for row in SEEDS], ids=[row[0] for row in SEEDS])
+def test_every_line_of_the_fixes_that_is_no_comment_is_a_command(found: Facts) -> None:
+    for line in fix_lines(diagnose(found, RULES), "b:9092"):
+        if line and not line.startswith("#"):
+            tool, *words = shlex.split(line)
+            assert tool in ("hongyan", "psql", "redis-cli", "kafka-configs.sh", "kafka-topics.sh")
+            assert "`" not in line
+            assert not [word for word in words if word.endswith(",")], line
 
 
 def test_a_healthy_installation_is_one_line(hongyan: Run, monkeypatch: pytest.MonkeyPatch) -> None:
