@@ -24,7 +24,6 @@ PANELS: Final = {
         "lookback",
         "gateway",
         "keys",
-        "lookback",
         "console",
         "spark",
         "db",

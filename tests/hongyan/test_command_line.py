@@ -36,7 +36,10 @@ ALL = dict(commands(get_command(app)))
 def test_every_command_is_in_a_group(hongyan: Run) -> None:
     top = {path.split()[1] for path in ALL if path.count(" ") == 1}
     assert top <= {name for group in PANELS.values() for name in group}
+    listed = [name for group in PANELS.values() for name in group]
+    assert len(listed) == len(set(listed)), "a command is listed once"
     shown = hongyan("--help").out
+    assert [name for name in listed if shown.count(f"│ {name} ") != 1] == []
     places = [shown.index(f"─ {title} ─") for title in PANELS]
     assert places == sorted(places)
     assert shown.index("─ Send ─") < shown.index("│ send ") < shown.index("─ Run ─")
