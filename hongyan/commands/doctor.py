@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from msgspec.structs import replace
 
-from hongyan.author import author_of
+from hongyan.author import observer
 from hongyan.errors import WrongUsage
 from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
 
@@ -133,7 +133,7 @@ def _examined(settings: Settings, inquiry: Inquiry) -> Diagnosis:
         before = runs.partitions()
     found = examine(settings, policy, inquiry, before)
     with _remarked("the result is not kept for the console"), _opened(settings) as runs:
-        runs.store(found, host=socket.gethostname(), person=author_of(""))
+        runs.store(found, host=socket.gethostname(), person=observer())
     return found
 
 

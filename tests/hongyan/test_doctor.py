@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import socket
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -104,6 +107,22 @@ def test_a_wrong_producer_file_is_one_sentence(hongyan: Run, folder: Path) -> No
     (folder / "shop.properties").write_text("acks\n")
     done = hongyan("doctor", "--producer", "shop.properties")
     assert (done.code, done.err) == (2, "--producer shop.properties: line 1: write KEY=VALUE")
+
+
+def test_a_user_without_a_name_gets_the_result_and_it_is_kept_under_its_number(
+    hongyan: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody() -> str:
+        raise KeyError("uid 12345")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    make_ledger()
+    text = shown(diagnose(facts(), RULES), monkeypatch, hongyan)
+    assert "rules hold" in text
+    with sqlite3.connect(folder / "hongyan.db") as database:
+        (row,) = database.execute("SELECT person FROM doctor_runs")
+    database.close()
+    assert row[0] == f"uid {os.getuid()}@{socket.gethostname()}"
 
 
 def test_a_cluster_that_is_away_is_said_once(folder: Path, hongyan: Run) -> None:
