@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from dispatcher.pipeline.batching import calls_of
-from dispatcher.pipeline.binding import waits_for
+from dispatcher.pipeline.binding import bind, choose, waits_for
 from dispatcher.pipeline.claims import ClaimStrategy
 from dispatcher.pipeline.expand import drained
 from dispatcher.pipeline.gates import SendGates
@@ -245,8 +245,11 @@ class Intake:
         return self.waiting(lane) <= self._pools[lane].capacity
 
     def _take(self, lane: str, limit: int, freed: int) -> list[Work]:
-        """Returns as many deliveries as the lane has room for and an account may take."""
+        """Returns as many deliveries as the lane has room for and an account may take. Reads the lane's
+        terms once: `PolicyReload` may replace them meanwhile, and an account that may take nothing has to
+        be asked for under the terms that named it."""
         pool, ready = self._pools[lane], self._ready[lane]
+        terms = pool.terms
         taken: list[Work] = []
         room = min(pool.room + freed, limit)
         passed: list[Work] = []
@@ -257,16 +260,17 @@ class Intake:
                 self._give_up(work)
                 self._taken[lane] += 1
                 continue
-            closed = shut and waits_for(work, pool.terms) in shut
-            work.route = None if closed else pool.route(work)
+            bind(work, terms)
+            closed = shut and waits_for(work, terms) in shut
+            work.route = None if closed else choose(work, terms)
             if work.route is not None:
                 taken.append(work)
                 continue
             passed.append(work)
             if closed:
                 continue
-            accounts = waits_for(work, pool.terms)
-            self._pause_s = min(self._pause_s, pool.pause_s(accounts))
+            accounts = waits_for(work, terms)
+            self._pause_s = min(self._pause_s, terms.pause_s(accounts))
             if not accounts:
                 break
             shut.add(accounts)  # asked once a round, since each wake-up runs this for every lane

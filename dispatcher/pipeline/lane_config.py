@@ -6,7 +6,7 @@ A delivery is bound to the `LaneConfig` in force before its claim, and keeps it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from message.envelope import Notification
@@ -16,6 +16,8 @@ from sending.accounts.selector import AccountSelector
 from sending.lane_routes import LaneRoutes, Route
 
 _MS: Final = 1_000
+_LEAST_PAUSE_S: Final = 0.005
+_MOST_PAUSE_S: Final = 0.5
 
 
 class LaneConfig(LaneRoutes):
@@ -37,6 +39,12 @@ class LaneConfig(LaneRoutes):
         """Most deliveries between claim and settlement."""
         self.gated = policy.quiet_hours.holds or policy.frequency.holds or policy.dedup.holds
         """Whether a gate has to judge a delivery before its claim."""
+
+    def pause_s(self, accounts: Sequence[str]) -> float:
+        """Returns how long intake leaves the lane alone if none of these accounts may take a delivery;
+        empty: if no account may."""
+        wait_s = self.accounts.seconds_until_room(*accounts)
+        return min(max(wait_s, _LEAST_PAUSE_S), _MOST_PAUSE_S)
 
     def misfit(self, notification: Notification) -> str | None:
         """Returns why the notification cannot be sent, as `code: sentence`: the lane has lost the account

@@ -29,7 +29,6 @@ import structlog
 from channels.channel import Call, Channel
 from channels.engine import TokenRejected
 from channels.http_client.failures import LEASE_LAPSED
-from dispatcher.pipeline.binding import bind, choose
 from dispatcher.pipeline.immediate_retry import ImmediateRetry
 from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.work import Finished, Refuse, Work
@@ -43,14 +42,12 @@ from sending.accounts.selector import ACCOUNT_SHUT
 from sending.attempts import note_refusals
 from sending.call_pool import CallPool, SendPermit
 from sending.endings import LANE_PAUSED, NotStarted
-from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from sending.runtime.work_queue import SlottedQueue
 from sending.settlement import spread_ms
 
 log = structlog.get_logger(__name__)
 
-_LEAST_PAUSE_S, _MOST_PAUSE_S = 0.005, 0.5
 _PAUSED_LOOK_S = 0.2
 
 
@@ -168,12 +165,6 @@ class LanePool(CallPool[Work]):
         """Number of deliveries that may still be claimed."""
         return self.terms.capacity - (self.claimed_count - self.settled_count)
 
-    def pause_s(self, accounts: Sequence[str]) -> float:
-        """Returns how long intake leaves the lane alone if none of these accounts may take a delivery;
-        empty: if no account may."""
-        wait_s = self.terms.accounts.seconds_until_room(*accounts)
-        return min(max(wait_s, _LEAST_PAUSE_S), _MOST_PAUSE_S)
-
     @property
     def unsettled(self) -> int:
         """Number of deliveries claimed and not yet settled."""
@@ -191,12 +182,6 @@ class LanePool(CallPool[Work]):
             self.terms = terms
             if self._spawned and not self._closed:
                 self._follow_size(terms.policy.threads)
-
-    def route(self, work: Work) -> Route | None:
-        """Binds the delivery to the terms. Returns its account; None if none may take it now."""
-        terms = self.terms
-        bind(work, terms)
-        return choose(work, terms)
 
     def release(self, work: Work) -> None:
         """Gives back the account's permit: nothing will be sent."""

@@ -41,7 +41,7 @@ from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
-from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, no_limits, notification
+from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, no_limits, notification, routed
 from tests.idempotency.making import World, claimed, claims, delivery, settle
 
 TTL_MS = 60_000
@@ -218,7 +218,7 @@ class Bench(AtOnce):
         record.open_deliveries = 1
         (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + TTL_MS)
         work = Work(delivery, record, term=1)
-        work.route = self.pool.route(work)
+        work.route = routed(work, self.pool)
         return work
 
     def serve(self, work: Work) -> Work:

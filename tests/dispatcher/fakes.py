@@ -15,10 +15,13 @@ from dispatcher.kafka.backpressure import Backpressure
 from dispatcher.kafka.commits import Commits
 from dispatcher.kafka.source import Downstream, Source
 from dispatcher.metrics import Metrics
-from dispatcher.pipeline.work import KafkaRecord
+from dispatcher.pipeline.binding import bind, choose
+from dispatcher.pipeline.lanes import LanePool
+from dispatcher.pipeline.work import KafkaRecord, Work
 from message.envelope import Notification, encode
 from message.outcomes import AnyOutcome
 from message.vocabulary import Lane
+from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 
 LANE = Lane("webhook", "notice")
@@ -69,6 +72,12 @@ class Later(AtOnce):
 def no_limits(pairs: Sequence[tuple[str, str]]) -> list[int]:
     """No receiver is at its limit."""
     return [0] * len(pairs)
+
+
+def routed(work: Work, pool: LanePool) -> Route | None:
+    """Binds the work to the lane's terms and returns its account, as intake does."""
+    bind(work, pool.terms)
+    return choose(work, pool.terms)
 
 
 class Place:

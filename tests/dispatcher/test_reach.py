@@ -36,7 +36,7 @@ from sending.accounts.selector import AccountSelector
 from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from tests.conformance.samples import Sample, samples
-from tests.dispatcher.fakes import NOW_MS, AtOnce, no_limits
+from tests.dispatcher.fakes import NOW_MS, AtOnce, no_limits, routed
 
 CASES = 60
 """Of each channel."""
@@ -185,7 +185,7 @@ class Case(AtOnce):
         for _ in range(3):
             some = [self._work(n) for n in self.notifications(luck)]
             for work in some:
-                work.route = pool.route(work)
+                work.route = routed(work, pool)
             going = [work for work in some if work.route is not None]
             for call in calls_of(going, {self.lane.name: pool}):
                 pool.put(call)
@@ -311,7 +311,7 @@ def served(case: Case, *receivers: str) -> list[Work]:
             created_at=NOW_MS,
         )
         work = case._work(one)
-        work.route = pool.route(work)
+        work.route = routed(work, pool)
         assert work.route is not None
         for call in calls_of([work], {case.lane.name: pool}):
             pool.put(call)
@@ -379,7 +379,7 @@ def test_while_one_robot_is_silent_persons_and_other_groups_go_on() -> None:
             created_at=NOW_MS,
         )
         work = case._work(one)
-        return pool.route(work) is not None or waits_for(work, pool.terms) == ()
+        return routed(work, pool) is not None or waits_for(work, pool.terms) == ()
 
     assert not goes("group:sales")
     assert goes("li")

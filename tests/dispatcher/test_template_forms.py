@@ -37,7 +37,7 @@ from sending.accounts.selector import AccountSelector
 from sending.endings import NotStarted
 from sending.lane_routes import Route
 from sending.runtime.clock import Clock
-from tests.dispatcher.fakes import AtOnce, no_limits
+from tests.dispatcher.fakes import AtOnce, no_limits, routed
 
 LANE = Lane("sms", "notice")
 NOW_MS = 1_790_000_000_000
@@ -155,7 +155,7 @@ class Bench(AtOnce):
             one, delivery = self.delivery(number, account)
             assignment = Assignment(LANE.topic(), 0, LANE, Offsets())
             works.append(Work(delivery, KafkaRecord(assignment, number, one, b"{}", NOW_MS, None)))
-            works[-1].route = self.pool.route(works[-1])
+            works[-1].route = routed(works[-1], self.pool)
         return works
 
     def serve(self, count: int = 1, account: str | None = None) -> list[Work]:

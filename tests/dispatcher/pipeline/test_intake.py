@@ -24,6 +24,7 @@ from dispatcher.pipeline.work import (
     KafkaRecord,
     Park,
     PartitionState,
+    Send,
     Work,
 )
 from message.delivery import Delivery, Rendered
@@ -251,21 +252,45 @@ def test_one_that_names_an_account_without_room_holds_up_nobody_else() -> None:
     assert one.intake.waiting(LANE.name) == 1
 
 
-def test_an_account_that_may_not_send_is_asked_once_a_round_and_not_again_before_it_may() -> None:
+def test_an_account_that_may_not_send_is_asked_once_a_round_and_not_again_before_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     slow = Account("slow", "p", "http://127.0.0.1:9", rate_per_s=1, burst=1)
     one = bench(ONE, slow, accounts={"a": 1, "slow": 0}, batch=1)
     asked: list[str | None] = []
-    choose = one.pool.route
+    choose = one.pool.terms.accounts.choose
 
-    def route(work: Work) -> Route | None:
-        asked.append(work.delivery.notification.account)
-        return choose(work)
+    def noted(delivery: Delivery, refuses: Any = None) -> Account | None:
+        asked.append(delivery.notification.account)
+        return choose(delivery, refuses)
 
-    one.pool.route = route  # type: ignore[method-assign]
+    monkeypatch.setattr(one.pool.terms.accounts, "choose", noted)
     one.turn(one.records(4, account="slow"))
     assert asked == ["slow"] * 3, "the one that went; then, in each of two looks, one for all"
     assert one.intake.waiting(LANE.name) == 3
     assert one.intake._pause_s > 0.4, "the other account of the lane has room, and is no help"
+
+
+def test_a_policy_that_drops_an_account_meanwhile_does_not_end_intake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gone = Account("gone", "p", "http://127.0.0.1:9", rate_per_s=1, burst=1)
+    one = bench(ONE, gone, accounts={"a": 1, "gone": 0}, batch=1)
+    without = bench(ONE, accounts={"a": 1}, batch=1).pool.terms
+    choose = one.pool.terms.accounts.choose
+
+    def overtaken(delivery: Delivery, refuses: Any = None) -> Account | None:
+        """Finds no room; then the policy's thread adopts the next version."""
+        if (found := choose(delivery, refuses)) is None:
+            one.pool.adopt(without)
+        return found
+
+    monkeypatch.setattr(one.pool.terms.accounts, "choose", overtaken)
+    one.turn(one.records(3, account="gone"))
+    one.turn()
+    intents = [type(w.intent) for call in one.calls for w in call]
+    assert (one.admitted, intents) == ([1, 2], [Send])
+    assert one.intake.waiting(LANE.name) == 0, "the next look parked those that only it may send"
 
 
 def test_one_whose_template_leaves_it_a_shut_account_holds_up_nobody_else() -> None:

@@ -28,7 +28,7 @@ from sending.accounts.selector import AccountSelector
 from sending.lane_routes import Route
 from sending.policy_reload import followed
 from sending.runtime.clock import Clock
-from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, no_limits, notification
+from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, no_limits, notification, routed
 
 
 def terms(version: str, policy: LanePolicy, *names: str) -> LaneConfig:
@@ -80,7 +80,7 @@ class Lane(AtOnce):
     def put(self, count: int) -> None:
         for _ in range(count):
             one = work(self.pool.terms)
-            one.route = self.pool.route(one)
+            one.route = routed(one, self.pool)
             self.pool.put([one])
 
     def resize(self, threads: int, **fields: Any) -> None:

@@ -29,7 +29,7 @@ from sending.accounts.selector import AccountSelector
 from sending.endings import NotStarted
 from sending.lane_routes import Route
 from sending.runtime.clock import Clock
-from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, Later, notification
+from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, Later, notification, routed
 from tests.idempotency.making import wait_until
 
 
@@ -135,7 +135,7 @@ class Bench(Later):
             (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + 1_000)
             delivery.attempt = 1
             works.append(Work(delivery, record))
-            works[-1].route = self.pool.route(works[-1])
+            works[-1].route = routed(works[-1], self.pool)
         return works
 
     def serve(self, *receivers: str) -> list[Work]:
