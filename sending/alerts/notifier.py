@@ -2,14 +2,15 @@
 
 Any thread raises them. One thread notes them in the ledger, and logs those that the ledger gives this
 process to send. The process that claims the post tries the webhook, until one arrived. While the ledger is
-away, every process logs and posts by a window of its own.
+away, every process logs and posts by a window of its own. It logs all alerts before it posts, since the
+webhook may be away, too.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -66,6 +67,8 @@ _MOST_POSTS: Final = 20
 """Most posts of one flush."""
 _MOST_SUBJECTS: Final = 1_000
 """Most different alerts between two flushes; the metric alone counts any more."""
+_MOST_UNPOSTED: Final = 1_000
+"""Most alerts of the own window that wait for their post; the oldest are given up."""
 
 Send = Callable[[Mapping[str, Any]], str | None]
 """Posts one alert. Returns the error, or None if it arrived."""
@@ -144,6 +147,9 @@ class AlertNotifier:
         self._seen: Counter[Subject] = Counter()
         self._latest: dict[Subject, Alert] = {}
         self._after: dict[Subject, int] = {}
+        self._unposted: deque[tuple[AlertReport, int]] = deque()
+        """Alerts of the own window that were logged and not posted, with their time; written by
+        `_tell_alone` and `_post_own`, in the thread of `AlertMonitor`."""
         self._stop = threading.Event()
 
     def raise_(self, alert: Alert, count: int = 1, *, after: int = 0) -> None:
@@ -164,6 +170,7 @@ class AlertNotifier:
         raised = [alert.raised(seen[s], after[s]) for s, alert in latest.items()]
         try:
             self._note(raised)
+            self._post_own()
             self._post_due()
         except LedgerError as exc:
             log.debug("alerts_not_posted_now", cause=str(exc))
@@ -197,11 +204,14 @@ class AlertNotifier:
                 self._say(notice)
 
     def _tell_alone(self, raised: Sequence[Raised]) -> None:
+        at = int(time.time() * _MS)
         for notice in self._own.note(raised, self._window_ms):
             self._say(notice)
-            error = self._posted(self._body(notice, int(time.time() * _MS), self._name))
-            if error is not None:
-                self._count_failure(notice, error)
+            if self._post is not None:
+                self._unposted.append((notice, at))
+        while len(self._unposted) > _MOST_UNPOSTED:
+            notice, _ = self._unposted.popleft()
+            self._count_failure(notice, f"{_MOST_UNPOSTED:,} newer alerts wait for their post")
 
     def _say(self, one: AlertReport) -> None:
         fields = {"rule": one.rule, "lane": one.lane, "about": one.about, "text": one.text}
@@ -209,6 +219,16 @@ class AlertNotifier:
             log.info("alert_cleared", **fields, count=one.count)
         else:
             log.error("alert", **fields, count=one.count)
+
+    def _post_own(self) -> None:
+        """Makes posts of the own window; ends at the first failure. The next flush makes the others, after
+        it logged what is new."""
+        for _ in range(min(len(self._unposted), _MOST_POSTS)):
+            notice, at = self._unposted.popleft()
+            error = self._posted(self._body(notice, at, self._name))
+            if error is not None:
+                self._count_failure(notice, error)
+                return
 
     def _post_due(self) -> None:
         """Makes posts of the whole fleet that have not arrived; ends at the first failure."""
@@ -233,9 +253,9 @@ class AlertNotifier:
         log.warning("alert_not_posted", rule=notice.rule, about=notice.about, cause=error)
 
     def _posted(self, body: Mapping[str, Any]) -> str | None:
-        """Posts, with repeats. Returns the error; None if it arrived or there is no webhook."""
+        """Posts, with repeats. Returns the error; None if it arrived."""
         error = None
-        for attempt in range(_POST_TRIES if self._post else 0):
+        for attempt in range(_POST_TRIES):
             assert self._post is not None
             if attempt and self._stop.wait(_POST_PAUSE_S * attempt):
                 break

@@ -1,4 +1,4 @@
-"""Alerts from end to end: once in a window in the whole fleet, to log and webhook, and always counted."""
+"""Alerts from end to end: once in a window in the whole fleet, to log and webhook, and alposts counted."""
 
 import hmac
 import json
@@ -148,6 +148,79 @@ def test_while_the_ledger_is_away_a_process_tells_by_its_own_window() -> None:
             desk.raise_(parked("sms.notice", "unproven"))
             desk.flush()
     assert told(logs) == [("parked", "sms.notice", "unproven", 1)]
+
+
+def test_while_ledger_and_webhook_are_away_every_alert_is_logged_before_the_first_post(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sending.alerts.notifier._POST_PAUSE_S", 0.0)
+    lanes = ["sms.marketing", "sms.notice", "sms.verification"]
+    posts: list[str] = []
+    errors: list[str | None] = ["timeout"] * 6 + [None, None]
+    away: Any = Mock(**{"note.side_effect": LedgerUnavailable("gone")})
+    away.claim_post.side_effect = LedgerUnavailable("gone")
+
+    def post(body: Any) -> str | None:
+        posts.append(f"posted {body['lane']}, {len(told(logs))} logged")
+        return errors.pop(0)
+
+    registry = CollectorRegistry()
+    desk = AlertNotifier(registry, 60.0, Time(), windows=away, post=post)
+    for lane in lanes:
+        desk.raise_(Alert("lag", lane, "", "far behind"))
+    with capture_logs() as logs:
+        desk.flush()
+        assert posts == ["posted sms.marketing, 3 logged"] * 3, "the others wait for the next look"
+        desk.raise_(Alert("lag", "sms.late", "", "far behind"))
+        desk.flush()
+        assert posts[3:] == ["posted sms.notice, 4 logged"] * 3
+        desk.flush()
+    assert [x.split(",")[0] for x in posts[6:]] == ["posted sms.verification", "posted sms.late"]
+    failed = "hongyan_alerts_not_posted_total"
+    assert registry.get_sample_value(failed, {"rule": "lag"}) == 2
+
+
+def test_once_the_ledger_is_back_a_process_posts_what_waited_in_its_own_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sending.alerts.notifier._POST_PAUSE_S", 0.0)
+    posted: list[str] = []
+    errors: list[str | None] = ["timeout"] * 3 + [None]
+    windows: Any = Mock(**{"note.side_effect": LedgerUnavailable("gone")})
+    windows.claim_post.return_value = None
+
+    def post(body: Any) -> str | None:
+        posted.append(body["lane"])
+        return errors.pop(0)
+
+    desk = AlertNotifier(CollectorRegistry(), 60.0, Time(), windows=windows, post=post)
+    for lane in ("sms.marketing", "sms.notice"):
+        desk.raise_(Alert("lag", lane, "", "far behind"))
+    with capture_logs() as logs:
+        desk.flush()
+        windows.note.side_effect = None
+        windows.note.return_value = []
+        desk.flush()
+        desk.flush()
+    assert posted == ["sms.marketing"] * 3 + ["sms.notice"]
+    assert len(told(logs)) == 2
+
+
+def test_posts_that_wait_are_bounded_and_each_one_given_up_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sending.alerts.notifier._POST_PAUSE_S", 0.0)
+    monkeypatch.setattr("sending.alerts.notifier._MOST_UNPOSTED", 2)
+    posted: list[str] = []
+    registry = CollectorRegistry()
+    desk = AlertNotifier(registry, 60.0, Time(), post=lambda body: posted.append(body["lane"]))
+    for lane in ("sms.marketing", "sms.notice", "sms.verification"):
+        desk.raise_(Alert("lag", lane, "", "far behind"))
+    with capture_logs() as logs:
+        desk.flush()
+    assert posted == ["sms.notice", "sms.verification"]
+    assert len(told(logs)) == 3
+    assert registry.get_sample_value("hongyan_alerts_not_posted_total", {"rule": "lag"}) == 1
 
 
 # -- the webhook --
