@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from backends.kafka.message_headers import Headers, headers_of
 from sending.dead_letters.headers import DETAIL, ORIGIN, REASON
 
 log = structlog.get_logger(__name__)
@@ -16,6 +17,9 @@ PRODUCER: Final = {"delivery.timeout.ms": 8_000, "topic.metadata.propagation.max
 _FLUSH_S: Final = 10.0
 _RETRY_S: Final = 1.0
 _DETAIL_CHARACTERS: Final = 500
+_HEADERS_LEFT_OUT: Final = (
+    "; the name of a header is not UTF-8, and the letter has none of the headers"
+)
 
 
 class PoisonRecord(NamedTuple):
@@ -35,6 +39,14 @@ class PoisonRecord(NamedTuple):
         return f"{one.topic()}/{one.partition()}/{one.offset()}"
 
 
+class _Letter(NamedTuple):
+    """A dead letter as Kafka takes it."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
 class PoisonWriter:
     """Belongs to the consumer's thread; `stop` ends its waits, from any thread."""
 
@@ -46,7 +58,7 @@ class PoisonWriter:
     def write(self, poison: Sequence[PoisonRecord]) -> bool:
         """Writes all of them, as often as it takes. Returns False if `stop` was set before all were
         acknowledged: their offsets must not pass then."""
-        left = {one.origin: one for one in poison}
+        left = {one.origin: _letter(one) for one in poison}
         while left:
             failed = self._write_once(left)
             left = {origin: left[origin] for origin in failed}
@@ -58,7 +70,7 @@ class PoisonWriter:
                 return False
         return True
 
-    def _write_once(self, letters: Mapping[str, PoisonRecord]) -> dict[str, str]:
+    def _write_once(self, letters: Mapping[str, _Letter]) -> dict[str, str]:
         """Returns the cause by origin for those without an acknowledgement."""
         open_ = dict.fromkeys(letters, "no answer")
 
@@ -72,9 +84,9 @@ class PoisonWriter:
             try:
                 self._producer.produce(
                     self._topic,
-                    one.record.value(),
-                    one.record.key(),
-                    headers=_headers(one),
+                    one.value,
+                    one.key,
+                    headers=one.headers,
                     on_delivery=lambda error, _message, origin=origin: report(origin, error),
                 )
             except Exception as exc:  # BufferError or KafkaException: it is tried again
@@ -83,10 +95,13 @@ class PoisonWriter:
         return open_
 
 
-def _headers(one: PoisonRecord) -> list[tuple[str, bytes | None]]:
-    return [
-        *(one.record.headers() or ()),
+def _letter(one: PoisonRecord) -> _Letter:
+    headers, detail = headers_of(one.record), one.detail[:_DETAIL_CHARACTERS]
+    if headers is None:
+        headers, detail = [], detail + _HEADERS_LEFT_OUT
+    marks: Headers = [
         (REASON, one.reason.encode()),
-        (DETAIL, one.detail[:_DETAIL_CHARACTERS].encode("utf-8", "replace")),
+        (DETAIL, detail.encode("utf-8", "replace")),
         (ORIGIN, one.origin.encode()),
     ]
+    return _Letter(one.record.key(), one.record.value(), [*headers, *marks])

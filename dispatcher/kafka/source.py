@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
+from backends.kafka.message_headers import Headers, headers_of
 from dispatcher.dead_letters.writer import Poison
 from dispatcher.kafka.backpressure import Backpressure
 from dispatcher.kafka.commits import Commits, Position
@@ -44,6 +45,8 @@ REVOKE_DRAIN_S = 10.0
 """Bounds the drain inside a revoke, during which the loop does not run."""
 COMMITTED_TIMEOUT_S = 10.0
 OBSERVE_INTERVAL_S = 1.0
+UNREADABLE_HEADERS: Final = "unreadable_headers"
+_HEADERS_LEFT_OUT: Final = "the name of a header is not UTF-8; the letter has none of the headers"
 _HARMLESS = frozenset({"_PARTITION_EOF", "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
 _FATAL = "_FATAL"
 """Code of a polled message after a fatal error; its own `fatal()` is False."""
@@ -287,16 +290,18 @@ class Source:
     def _read(
         self, message: Any, assignment: Assignment, offset: int, now: int
     ) -> KafkaRecord | None:
-        payload = message.value()
+        payload, headers = message.value(), headers_of(message)
         self._flow[assignment.lane].add(len(payload or b""))
         try:
+            if headers is None:
+                raise EnvelopeError(UNREADABLE_HEADERS, "headers", _HEADERS_LEFT_OUT)
             notification = decode(payload)
             check_arrival(notification, assignment.lane, now)
             self._check_account(notification, assignment.lane)
         except EnvelopeError as exc:
-            self._poisons.put(_poison(message, assignment, offset, exc))
+            self._poisons.put(_poison(message, assignment, offset, exc, headers or []))
             return None
-        traceparent = _header(message.headers(), "traceparent")
+        traceparent = _header(headers, "traceparent")
         return KafkaRecord(assignment, offset, notification, payload, now, traceparent)
 
     def _check_account(self, notification: Notification, lane: Lane) -> None:
@@ -333,7 +338,7 @@ class Source:
         if assignment.offsets.register(offset, moment) is OffsetStatus.NEW:
             self._flow[assignment.lane].add(0)
             exc = EnvelopeError(UNREADABLE_REASON, "$", text)
-            self._poisons.put(_poison(message, assignment, offset, exc, readable=False))
+            self._poisons.put(_poison(None, assignment, offset, exc, []))
         self._consumer.seek(self._place(*place, offset + 1))
 
     def _observe(self) -> None:
@@ -459,21 +464,26 @@ class Source:
 
 
 def _poison(
-    message: Any, assignment: Assignment, offset: int, exc: EnvelopeError, *, readable: bool = True
+    message: Any | None,
+    assignment: Assignment,
+    offset: int,
+    exc: EnvelopeError,
+    headers: Headers,
 ) -> Poison:
+    """Returns the poison; without key and value for a message that cannot be read, which is None."""
     return Poison(
         assignment,
         offset,
-        key=message.key() if readable else None,
-        payload=message.value() if readable else None,
-        headers=list(message.headers() or ()) if readable else [],
+        key=None if message is None else message.key(),
+        payload=None if message is None else message.value(),
+        headers=headers,
         code=exc.code,
         detail=shown(f"{exc.path}: {exc.detail}"),
     )
 
 
-def _header(headers: Sequence[tuple[str, bytes | None]] | None, name: str) -> str | None:
-    for key, value in headers or ():
+def _header(headers: Headers, name: str) -> str | None:
+    for key, value in headers:
         if key == name and value:
             return value.decode("ascii", "replace")
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from backends.kafka.message_headers import headers_of
 from backends.kafka.topic_reader import ends_of, read_from
 from backends.settings import KafkaSettings
 from producer.campaigns.contract import CampaignRun
@@ -42,7 +43,7 @@ class TopicTail:
         until = run.updated_at + STRAGGLER_MS
         found = set[int]()
         for record in read_from(self._settings, self._topic, run.positions, until):
-            message_id = dict(record.headers() or ()).get(_ID)
+            message_id = dict(headers_of(record) or ()).get(_ID)
             if isinstance(message_id, bytes) and message_id in wanted:
                 found.add(wanted[message_id])
         return frozenset(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+from backends.kafka.message_headers import headers_of
 from backends.kafka.topic_reader import read_topic, records_at
 from backends.settings import KafkaSettings
 from message.delivery import Origin
@@ -51,5 +52,5 @@ class LostRecords:
 
 def _origins(letters: Iterable[Any]) -> Iterable[str]:
     for letter in letters:
-        if origin := last_header_text(letter.headers() or (), ORIGIN):
+        if origin := last_header_text(headers_of(letter) or (), ORIGIN):
             yield origin

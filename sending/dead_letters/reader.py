@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from backends.kafka.message_headers import headers_of
 from message.vocabulary import lane_of_topic
 from sending.dead_letters.headers import (
     DETAIL,
@@ -116,8 +117,9 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def letter_of(message: Any, topic_prefix: str) -> DeadLetter:
-    """Returns the letter in a record; a foreign one has neither reason nor origin."""
-    headers: Headers = list(message.headers() or ())
+    """Returns the letter in a record; a foreign one has neither reason nor origin, and maybe headers that
+    cannot be read."""
+    headers: Headers = headers_of(message) or []
     origin = last_header_text(headers, ORIGIN)
     lane = lane_of_topic(origin.rpartition("/")[0].rpartition("/")[0], topic_prefix)
     truncated = last_header_text(headers, TRUNCATED)

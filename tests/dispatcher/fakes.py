@@ -114,10 +114,13 @@ class Message:
         *,
         partition: int = 0,
         key: bytes | None = None,
-        headers: list[tuple[str, bytes]] | None = None,
+        headers: list[tuple[str, bytes]] | Exception | None = None,
         error: KafkaError | None = None,
     ) -> None:
-        self._fields = (TOPIC, partition, offset, value, key, headers, error)
+        """`headers`: an exception is raised by the one call that such a message bears."""
+        self._fields = (TOPIC, partition, offset, value, key, error)
+        self._headers: Any = headers
+        self.asked = 0
 
     def topic(self) -> str:
         return self._fields[0]
@@ -135,10 +138,16 @@ class Message:
         return self._fields[4]
 
     def headers(self) -> Any:
-        return self._fields[5]
+        self.asked += 1
+        if isinstance(self._headers, Exception):
+            raise self._headers
+        return self._headers
+
+    def set_headers(self, headers: list[tuple[str, bytes]]) -> None:
+        self._headers = headers
 
     def error(self) -> KafkaError | None:
-        return self._fields[6]
+        return self._fields[5]
 
 
 class Consumer:

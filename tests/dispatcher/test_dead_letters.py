@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -253,6 +254,19 @@ def test_a_record_is_read_back_as_it_was_written() -> None:
         1_234,
     )
     assert found.topic == OTHER.topic("p")
+
+
+def test_a_foreign_record_whose_headers_cannot_be_read_is_a_letter_without_any() -> None:
+    class Odd:
+        topic, partition, offset = (lambda _: "dead"), (lambda _: 2), (lambda _: 9)
+        key, value, timestamp = (lambda _: b"k"), (lambda _: b"{"), (lambda _: (1, 1_234))
+        set_headers = Mock()
+
+        def headers(self) -> Any:
+            raise SystemError("returned a result with an exception")
+
+    found = letter_of(Odd(), "p")
+    assert (found.origin, found.reason, found.headers, found.value) == ("", "", [], b"{")
 
 
 def test_the_newest_come_first_and_a_repeat_once() -> None:

@@ -196,7 +196,7 @@ def told(
         notification = decode(payload)
         check_arrival(notification, lane, NOW_MS)
     except EnvelopeError as exc:
-        poison = _poison(Message(0, payload), assignment, 0, exc)
+        poison = _poison(Message(0, payload), assignment, 0, exc, [])
         return [poison.code, poison.detail], 1
     try:
         rendered(Templates(), notification)

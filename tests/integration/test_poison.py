@@ -11,6 +11,7 @@ import msgspec
 from message.envelope import encode
 from message.vocabulary import dead_letter_topic
 from tests.harness import LANE, Fleet, Sent, await_, notification, notifications, now_ms
+from tests.harness.raw_headers import produce_named
 
 MakeFleet = Callable[..., Fleet]
 
@@ -106,6 +107,25 @@ def test_a_batch_that_inflates_beyond_all_bounds_is_passed_over_with_a_letter(
     assert (letter.origin, letter.reason) == (f"{one.topics[0]}/0/{origin}", "unreadable_batch")
     assert (letter.key, letter.value) == (None, None)
     assert [e["offset"] for e in worker.events("unreadable_batch")] == [origin]
+    one.verify()
+
+
+def test_a_record_whose_header_is_not_utf_8_is_kept_without_headers_and_holds_up_nobody(
+    fleet: MakeFleet,
+) -> None:
+    one = fleet(partitions=1)
+    worker = one.worker().wait_ready()
+    odd = encode(notification())
+    name = "größe".encode("latin-1")
+    produce_named(one.ground.bootstrap, one.topics[0], name, odd, key=b"theirs")
+    one.send(notifications(5))
+    one.await_settled()
+    one.await_committed()
+    (letter,) = one.dead_letters()
+    assert (letter.origin, letter.reason) == (f"{one.topics[0]}/0/0", "unreadable_headers")
+    assert (letter.key, letter.value) == (b"theirs", odd)
+    assert all(name.startswith("hongyan-dead-") for name in letter.headers)
+    assert worker.stop() == 0
     one.verify()
 
 

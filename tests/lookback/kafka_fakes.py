@@ -7,8 +7,12 @@ from typing import Any
 class FakeRecord:
     """A Kafka message."""
 
-    def __init__(self, value: bytes, offset: int, topic: str = "look_back_msg") -> None:
+    def __init__(
+        self, value: bytes, offset: int, topic: str = "look_back_msg", headers: Any = None
+    ) -> None:
+        """`headers`: an exception is raised by the one call that such a message bears."""
         self._value, self._offset, self._topic = value, offset, topic
+        self._headers = headers
 
     def value(self) -> bytes:
         return self._value
@@ -16,8 +20,13 @@ class FakeRecord:
     def key(self) -> bytes:
         return b"k"
 
-    def headers(self) -> None:
-        return None
+    def headers(self) -> Any:
+        if isinstance(self._headers, Exception):
+            raise self._headers
+        return self._headers
+
+    def set_headers(self, headers: Any) -> None:
+        self._headers = headers
 
     def topic(self) -> str:
         return self._topic

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DataError
 from idempotency.ledger import LedgerUnavailable
 from lookback.check import Answer, CheckReply
 from lookback.consumer import ConsumerParts, ConsumerRefused, LookbackConsumer
-from lookback.dead_letters import PoisonWriter
+from lookback.dead_letters import PoisonRecord, PoisonWriter
 from lookback.forwarder import Forwarder, ForwardTerms, delivery_timeout_ms
 from lookback.metrics import LookbackMetrics
 from lookback.scheduler import CheckScheduler
@@ -202,6 +202,32 @@ def test_a_record_that_the_store_refuses_is_a_dead_letter_and_the_others_go_on(
     assert (sent, dict(headers)["hongyan-dead-reason"]) == (values[0], b"not_storable")
     assert b"nobody foresaw" not in dict(headers)["hongyan-dead-detail"]
     assert ground.state(tx_id) == "COMMITTED"
+
+
+def test_poison_whose_headers_cannot_be_read_is_a_dead_letter_without_them_however_often_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lookback.dead_letters._RETRY_S", 0.0)
+    odd = FakeRecord(b"{", 0, headers=SystemError("returned a result with an exception"))
+    kept = FakeRecord(b"{", 1, headers=[("theirs", b"kept")])
+    letters = FakeProducer()
+    letters.error = NoTopic()
+    flushes: list[float] = []
+
+    def flush(timeout: float) -> None:
+        letters.poll(timeout)
+        flushes.append(timeout)
+        letters.error = None
+
+    letters.flush = flush  # type: ignore[method-assign]
+    writer = PoisonWriter(letters, "dead", threading.Event())
+    assert writer.write([PoisonRecord(one, "not_json", "at $: no JSON") for one in (odd, kept)])
+    assert len(flushes) == 2
+    for _topic, _value, key, headers in (letters.sent[0], letters.sent[2]):
+        assert (key, [name for name, _ in headers if "dead" not in name]) == (b"k", [])
+        assert b"name of a header is not UTF-8" in dict(headers)["hongyan-dead-detail"]
+    assert letters.sent[3][3][0] == ("theirs", b"kept")
+    assert dict(letters.sent[3][3])["hongyan-dead-detail"] == b"at $: no JSON"
 
 
 def test_without_its_dead_letter_the_offset_holds(ground: Ground) -> None:

@@ -288,6 +288,30 @@ def test_poison_goes_to_the_dead_letters_and_holds_its_offset(
     assert last_commit(bench)[0] == 2
 
 
+@pytest.mark.parametrize("value", [message(0).value(), b"{", None])
+def test_a_record_whose_headers_cannot_be_read_is_poison_without_them(value: bytes | None) -> None:
+    bench = Bench()
+    bench.assign(0)
+    odd = Message(0, value, key=b"k", headers=SystemError("returned a result with an exception"))
+    bench.step(odd, message(1))
+    (poison,) = bench.inbox.poisons
+    assert (poison.code, poison.payload, poison.key) == ("unreadable_headers", value, b"k")
+    assert (poison.headers, odd.asked) == ([], 1)
+    assert [record.offset for record in bench.inbox.records] == [1]
+
+
+def test_headers_are_asked_for_once_a_message() -> None:
+    bench = Bench()
+    bench.assign(0)
+    trace = [("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")]
+    good = Message(0, message(0).value(), headers=trace)
+    bad = Message(1, b"{", headers=[("hongyan-id", b"x")])
+    bench.step(good, bad)
+    assert (good.asked, bad.asked) == (1, 1)
+    assert bench.inbox.records[0].traceparent == trace[0][1].decode()
+    assert bench.inbox.poisons[0].headers == [("hongyan-id", b"x")]
+
+
 def test_an_account_that_serves_not_this_lane_is_poison() -> None:
     bench = Bench()
     bench.assign(0)

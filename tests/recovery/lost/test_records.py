@@ -12,6 +12,7 @@ from backends.settings import KafkaSettings
 from message.delivery import Origin
 from recovery.lost.records import MARGIN_MS, LostRecords
 from sending.dead_letters.headers import ORIGIN
+from tests.harness.raw_headers import produce_named
 
 RECORDS = 1_300
 
@@ -73,6 +74,7 @@ def test_dead_letters_are_known_by_their_origin_since_the_run(settings: KafkaSet
         client.produce(topic, value=b"x", headers=headers, timestamp=now - age_ms)
     client.produce(topic, value=b"foreign")
     assert client.flush(30) == 0
+    produce_named(settings.bootstrap, topic, "größe".encode("latin-1"), b"foreign, too")
     records = LostRecords(settings)
     assert records.dead(now) == {"t/0/2", "t/0/3"}
     assert records.dead(now - 2 * MARGIN_MS) == {"t/0/1", "t/0/2", "t/0/3"}
