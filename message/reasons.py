@@ -118,7 +118,7 @@ INTAKE: Final = (
     _for_author(NO_TEMPLATE, "the template has nothing for the account's provider"),
     IntakeReason(DUPLICATE, IntakeEnd.KNOWN, "the ledger had it already"),
     IntakeReason(DUPLICATE_PREFILTER, IntakeEnd.KNOWN, "Redis knew it to be settled"),
-    IntakeReason(CONFLICT, IntakeEnd.CONFLICT, "the ledger had its id with another body"),
+    IntakeReason(CONFLICT, IntakeEnd.CONFLICT, "its id is known with another body"),
 )
 BY_CODE: Final = {reason.code: reason for reason in INTAKE}
 GATE_REASONS: Final = tuple(reason.code for reason in INTAKE if reason.gate)

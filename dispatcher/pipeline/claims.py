@@ -94,7 +94,7 @@ class LedgerClaims:
                 unknown.append(work)
             else:
                 same = mark == digest
-                work.end = AlreadyKnown(State.SENT, DUPLICATE_PREFILTER if same else CONFLICT)
+                work.end = AlreadyKnown(None, DUPLICATE_PREFILTER if same else CONFLICT)
                 ended.append(work)
         if ended:
             self._count.prefilter_hits(len(ended))

@@ -14,7 +14,7 @@ from dispatcher.pipeline.work import AlreadyKnown, EndedAtClaim, Work
 from idempotency.ledger import Settlement
 from idempotency.sums.counter import FENCED, CallMoments, Series
 from message.outcomes import Accepted, end_without_answer, provider_code
-from message.reasons import BY_CODE, DUPLICATE_PREFILTER, is_final
+from message.reasons import BY_CODE, is_final
 from message.states import Event, State, after
 from policy.schema import TraceLevel
 from sending.alerts.notifier import Alert
@@ -114,7 +114,8 @@ class WorkerTelemetry:
             stage = stage_of(end)
             fault = isinstance(end, EndedAtClaim) and can_be_mended(end)
             if _traced(work, smooth=stage is Stage.DUPLICATE):
-                events.append(self._event(work, stage, now, end.state.value, end.reason))
+                state = end.state.value if end.state is not None else ""
+                events.append(self._event(work, stage, now, state, end.reason))
                 if isinstance(end, EndedAtClaim):
                     events[-1].account = work.delivery.account
                 if fault:
@@ -124,7 +125,7 @@ class WorkerTelemetry:
                 if fault:
                     faulty.append((work, end))
             else:
-                known[lane, "redis" if end.reason == DUPLICATE_PREFILTER else "ledger"] += 1
+                known[lane, "redis" if end.is_of_redis else "ledger"] += 1
         self._count(ended)
         self._metrics.sums.add(now, ended)
         for (lane, by), count in known.items():

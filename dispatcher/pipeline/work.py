@@ -12,7 +12,7 @@ from dispatcher.pipeline.lane_config import LaneConfig
 from message.delivery import Delivery
 from message.envelope import Notification
 from message.outcomes import AnyOutcome
-from message.reasons import is_final
+from message.reasons import DUPLICATE_PREFILTER, is_final
 from message.states import State
 from message.vocabulary import Lane
 from sending.attempts import PastCall
@@ -154,10 +154,17 @@ class EndedAtClaim(msgspec.Struct, frozen=True, gc=False):
 
 
 class AlreadyKnown(msgspec.Struct, frozen=True, gc=False):
-    """An earlier claim entered the delivery: the ledger or Redis has it in this state."""
+    """An earlier claim entered the delivery."""
 
-    state: State
+    state: State | None
+    """Its state by the ledger. None: a mark in Redis shows that it is settled, and not how. `best_effort`
+    lanes take a mark for SENT."""
     reason: str
+
+    @property
+    def is_of_redis(self) -> bool:
+        """Whether Redis knew it, not the ledger."""
+        return self.state is None or self.reason == DUPLICATE_PREFILTER
 
 
 class GivenUp(msgspec.Struct, frozen=True, gc=False):

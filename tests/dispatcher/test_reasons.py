@@ -118,6 +118,8 @@ def test_a_hold_that_nobody_entered_is_reported_as_held() -> None:
         (AlreadyKnown(State.SENT, "conflict"), Stage.CONFLICT, "duplicate"),
         (AlreadyKnown(State.SENT, "duplicate"), Stage.DUPLICATE, "duplicate"),
         (AlreadyKnown(State.SENT, "duplicate_prefilter"), Stage.DUPLICATE, "duplicate"),
+        (AlreadyKnown(None, "duplicate_prefilter"), Stage.DUPLICATE, "duplicate"),
+        (AlreadyKnown(None, "conflict"), Stage.CONFLICT, "duplicate"),
     ],
 )
 def test_what_ends_at_intake_is_reported_by_its_end(
