@@ -400,6 +400,7 @@ def _entry(
             count=core.metrics,
             term=lambda: lease.term,
             lease_holds=lambda: lease.valid,
+            judge_again=core.gates.judge_again,
             ordered=frozenset(ordered),
         )
     intake = Intake(

@@ -123,8 +123,9 @@ class Ledger(Protocol):
     def claim(self, claims: Sequence[Claim], owner: str, *, ordered: bool = False) -> list[Claimed]:
         """Enters the claims, durably, in one statement. Returns the answers in the order given.
 
-        A repeat of a call whose reply was lost returns the same answers. With `ordered`, a CLAIM behind an
-        earlier open row of its ordering key and lane enters as RETRY, reason `behind`.
+        A repeat of a call whose reply was lost returns the same answers. A repeat may have another event,
+        since time goes on: a row that an earlier try made IN_FLIGHT is won, and stays so. With `ordered`, a
+        CLAIM behind an earlier open row of its ordering key and lane enters as RETRY, reason `behind`.
         """
 
     def settle(

@@ -7,7 +7,7 @@ number of round trips per batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from dispatcher.pipeline.work import AlreadyKnown, Drop, EndedAtClaim, Hold, Park, Work
 from idempotency.ledger import Claim, Claimed, Ledger, LedgerUnavailable, Settlement
@@ -23,8 +23,11 @@ from message.reasons import (
     TTL_AT_INTAKE,
 )
 from message.states import Event, State
+from sending.endings import NotStarted
 from sending.runtime.clock import Clock
 from sending.runtime.outage import Outage
+
+_NOT_TO_SEND: Final = frozenset({Event.DROP, Event.HOLD})
 
 
 class ClaimCounter(Protocol):
@@ -66,10 +69,12 @@ class LedgerClaims:
         count: ClaimCounter,
         term: Callable[[], int],
         lease_holds: Callable[[], bool] = lambda: True,
+        judge_again: Callable[[Sequence[Work]], None] = lambda _: None,
         ordered: frozenset[str] = frozenset(),
     ) -> None:
         """`lease_holds` is asked before each claim: a claim of a worker that slept past its lease would be
-        in doubt at once."""
+        in doubt at once. `judge_again` is asked before each further try of a claim: its intents were right
+        before the ledger was away (`SendGates.judge_again`)."""
         self._ledger = ledger
         self._prefilter = prefilter
         self._owner = owner
@@ -78,6 +83,7 @@ class LedgerClaims:
         self._count = count
         self._term = term
         self._lease_holds = lease_holds
+        self._judge_again = judge_again
         self._ordered = ordered
 
     def screen(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
@@ -112,11 +118,11 @@ class LedgerClaims:
     def _claim(
         self, works: list[Work], ordered: bool, to_send: list[Work], ended: list[Work]
     ) -> None:
-        token, now = new_token(), self._clock.now_ms()
-        claims = [_claim_of(work, token, now) for work in works]
+        tries = _ClaimTries(works, self._clock, self._judge_again)
         begun = self._clock.monotonic()
 
         def enter() -> list[Claimed]:
+            claims = tries.next()
             if not self._lease_holds():
                 raise LedgerUnavailable("the lease lapsed; claims wait until it is renewed")
             term = self._term()  # read for each try: an outage between two may end a term
@@ -126,7 +132,7 @@ class LedgerClaims:
 
         answers = self._outage.until_available("intake", enter)
         self._count.claimed(len(works), self._clock.monotonic() - begun)
-        _divide(works, claims, answers, to_send, ended)
+        _divide(works, tries.claims, answers, to_send, ended)
 
     def rides(self, lane: str) -> bool:
         """Returns whether the lane's claims may join a settlement; claims that lock their lines may not."""
@@ -138,11 +144,11 @@ class LedgerClaims:
         """Records the outcomes and claims the works, of lanes for which `rides` holds, in one round trip.
         Returns per outcome whether it was written, and as `admit`; None if the lease lapsed and nothing was
         claimed. Raises LedgerUnavailable only when the worker stops."""
-        token, now = new_token(), self._clock.now_ms()
-        claims = [_claim_of(work, token, now) for work in works]
+        tries = _ClaimTries(works, self._clock, self._judge_again)
         begun = self._clock.monotonic()
 
         def enter() -> tuple[list[bool], list[Claimed] | None]:
+            claims = tries.next()
             if not self._lease_holds():
                 return self._ledger.settle(settlements, self._ordered), None
             term = self._term()
@@ -156,8 +162,31 @@ class LedgerClaims:
         self._count.claimed(len(works), self._clock.monotonic() - begun)
         to_send: list[Work] = []
         ended: list[Work] = []
-        _divide(works, claims, answers, to_send, ended)
+        _divide(works, tries.claims, answers, to_send, ended)
         return written, (to_send, ended)
+
+
+class _ClaimTries:
+    """The claims of some works under one token, made anew for each try: while the ledger is away time goes
+    on."""
+
+    def __init__(
+        self, works: Sequence[Work], clock: Clock, judge_again: Callable[[Sequence[Work]], None]
+    ) -> None:
+        self.claims: list[Claim] = []
+        """Those of the last try."""
+        self._works = works
+        self._clock = clock
+        self._judge_again = judge_again
+        self._token = new_token()
+
+    def next(self) -> list[Claim]:
+        """Returns the claims of the next try."""
+        if self.claims:
+            self._judge_again(self._works)
+        now = self._clock.now_ms()
+        self.claims = [_claim_of(work, self._token, now) for work in self._works]
+        return self.claims
 
 
 def _divide(
@@ -172,10 +201,11 @@ def _divide(
         if answer.won and answer.state is State.IN_FLIGHT:
             delivery = work.delivery
             delivery.token, delivery.attempt, delivery.day = claim.token, answer.attempt, answer.day
-            to_send.append(work)
+            if claim.event in _NOT_TO_SEND:  # an earlier try entered it, whose reply was lost
+                work.end = NotStarted(Event.SHUT, claim.reason or "", claim.delay_ms)
         else:
             _end(work, claim, answer)
-            ended.append(work)
+        (to_send if work.end is None else ended).append(work)
 
 
 class BestEffortClaims:
@@ -214,7 +244,7 @@ def _claim_of(work: Work, token: int, now: int) -> Claim:
     if type(intent) is Park:
         return Claim(work.delivery, token, Event.PARK, intent.reason)
     if type(intent) is Hold:
-        return Claim(work.delivery, token, Event.HOLD, intent.reason, intent.wait_ms)
+        return Claim(work.delivery, token, Event.HOLD, intent.reason, intent.wait_ms(now))
     return Claim(work.delivery, token)
 
 

@@ -77,10 +77,15 @@ class SendGates:
                 work.marked = verdict is MarkResult.MARKED
                 if verdict in _DROPS:
                     work.intent = Drop(_DROPS[verdict])
-        for work in gated:
-            if isinstance(work.intent, Drop):
-                self._dropped[code_of(work.intent.reason)] += 1
-            self._held += type(work.intent) is Hold
+        self._count(gated)
+
+    def judge_again(self, works: Iterable[Work]) -> None:
+        """Looks for quiet hours again: they may have begun while the claim waited for the ledger. The marks
+        of cap and dedup stay."""
+        gated = [w for w in works if w.bound.gated and type(w.intent) not in ENDS_AT_CLAIM]
+        before = [type(work.intent) for work in gated]
+        self._keep_quiet(gated)
+        self._count(w for w, old in zip(gated, before, strict=True) if type(w.intent) is not old)
 
     def unclaimed(self, works: Iterable[Work]) -> None:
         """Gives back the marks of deliveries that ended at their claim."""
@@ -118,14 +123,21 @@ class SendGates:
             if terms.policy.quiet_hours.action is QuietAction.DROP:
                 work.intent = Drop(QUIET_HOURS)
             else:
-                work.intent = Hold(wait_ms, QUIET_HOURS)
+                work.intent = Hold(now + wait_ms, QUIET_HOURS)
+
+    def _count(self, works: Iterable[Work]) -> None:
+        for work in works:
+            if isinstance(work.intent, Drop):
+                self._dropped[code_of(work.intent.reason)] += 1
+            self._held += type(work.intent) is Hold
 
     def _counts(self, work: Work) -> bool:
         """Returns whether cap or dedup must mark the delivery: it will go if they let it pass."""
         if type(work.intent) is Drop:
             return False
         policy = work.bound.policy
-        lives = self._clock.now_ms() + _wait_ms(work) < work.delivery.expires_at
+        now = self._clock.now_ms()
+        lives = now + _wait_ms(work, now) < work.delivery.expires_at
         return lives and (policy.frequency.holds or policy.dedup.holds)
 
     def _passing(self, work: Work) -> SendRequest:
@@ -135,7 +147,8 @@ class SendGates:
         shared = policy.frequency.scope is Scope.CHANNEL
         span = self._spans.get(work.delivery.notification.channel, 0) if shared else 0
         mark = mark_of(work.delivery, policy)
-        return SendRequest(mark, policy.dedup.window_ms, windows, max(own, span), _wait_ms(work))
+        wait_ms = _wait_ms(work, self._clock.now_ms())
+        return SendRequest(mark, policy.dedup.window_ms, windows, max(own, span), wait_ms)
 
 
 def open_gating(
@@ -155,9 +168,11 @@ def never_sent(work: Work, event: Event | None) -> bool:
 
 
 def _waits(work: Work) -> bool:
-    """Returns whether this claim entered the delivery to wait in the ledger."""
+    """Returns whether the delivery waits in the ledger after this claim."""
+    if isinstance(work.end, NotStarted):  # an earlier try of the claim entered it to be sent
+        return True
     return isinstance(work.end, EndedAtClaim) and work.end.state is State.RETRY
 
 
-def _wait_ms(work: Work) -> int:
-    return work.intent.wait_ms if isinstance(work.intent, Hold) else 0
+def _wait_ms(work: Work, now: int) -> int:
+    return work.intent.wait_ms(now) if isinstance(work.intent, Hold) else 0

@@ -286,9 +286,10 @@ class Intake:
             self._gates.judge(works)
         going = [work for work in works if work.intent is SEND]
         pairs = [(work.chosen[0].name, work.delivery.receiver) for work in going]
-        for work, delay_ms in zip(going, self._delays(pairs), strict=True):
+        delays, now = self._delays(pairs), self._clock.now_ms()
+        for work, delay_ms in zip(going, delays, strict=True):
             if delay_ms:
-                work.intent = Hold(delay_ms, RECEIVER_LIMIT)
+                work.intent = Hold(now + delay_ms, RECEIVER_LIMIT)
 
     def _hand_over(self, calls: list[list[Work]], to_send: list[Work]) -> None:
         """Puts the calls into their lanes' queues, without deliveries that the claim did not win."""

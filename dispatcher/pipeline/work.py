@@ -108,8 +108,13 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 class Hold(msgspec.Struct, frozen=True, gc=False):
     """The delivery waits in the ledger, claimed by no process."""
 
-    wait_ms: int
+    until_ms: int
+    """Epoch milliseconds: the claim may have to wait for the ledger."""
     reason: str
+
+    def wait_ms(self, now: int) -> int:
+        """Returns the milliseconds that are left at `now`."""
+        return max(self.until_ms - now, 0)
 
 
 class Drop(msgspec.Struct, frozen=True, gc=False):
@@ -183,7 +188,8 @@ class Work(msgspec.Struct, gc=False):
     record: KafkaRecord
     intent: Intent = SEND
     """Written before the claim: by `ExpandStage._expand`, `binding.bind`, `SendGates.judge`,
-    `Intake.prepared` and `batching.calls_of`."""
+    `Intake.prepared` and `batching.calls_of`; while the claim waits for the ledger by
+    `SendGates.judge_again`."""
     end: End | None = None
     """Written once for each call. `LanePool` writes it in the thread that reads the answer, or in a lane's
     thread where the call blocked, failed or never began; the claim writes the ends of intake."""

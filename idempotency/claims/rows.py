@@ -218,6 +218,8 @@ def answer(claim: Claim, row: ExistingRow) -> Claimed:
 
 def _entered_by(claim: Claim, state: State, reason: str | None) -> bool:
     """Returns True if the row is still as this claim made it (an earlier try whose reply was lost)."""
+    if state is State.IN_FLIGHT:
+        return True  # also if the earlier try had another event: nobody else has the token
     if claim.event is Event.CLAIM and state is State.RETRY:
         return reason == BEHIND
     if claim.event is not Event.DROP and state is State.DROPPED:

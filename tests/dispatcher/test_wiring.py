@@ -137,6 +137,15 @@ def test_one_outage_of_the_ledger_is_seen_by_all_that_use_it(app: BuiltWorker) -
     assert stages.settle._outage is gate._outage is stages.outage
 
 
+def test_claims_that_waited_are_judged_again_by_the_gates_that_judged_them(
+    app: BuiltWorker,
+) -> None:
+    intake = stages_of(app).entries[0].intake
+    gate: Any = intake._gate
+    assert intake._gates is not None
+    assert gate._judge_again == intake._gates.judge_again
+
+
 def test_the_health_page_watches_every_loop_that_may_stand_still(app: BuiltWorker) -> None:
     watched = set(app.health._beats)
     assert watched == {

@@ -69,6 +69,18 @@ def test_a_claim_whose_reply_was_lost_wins_when_repeated(ledger: SqlLedger) -> N
     assert ledger.claim(made, "w1") == [IN_FLIGHT, IN_FLIGHT]
 
 
+@pytest.mark.parametrize("later", [Event.HOLD, Event.DROP, Event.TTL_AT_INTAKE])
+def test_a_claim_whose_reply_was_lost_is_won_by_a_repeat_with_a_later_verdict(
+    ledger: SqlLedger, later: Event
+) -> None:
+    item, token = delivery(), new_token()
+    with reply_lost(ledger.database), pytest.raises(LedgerUnavailable):
+        ledger.claim([Claim(item, token)], "w1")
+    assert ledger.claim([Claim(item, token, later, "why", 1_000)], "w1") == [IN_FLIGHT]
+    (other,) = ledger.claim([Claim(item, new_token(), later, "why", 1_000)], "w2")
+    assert (other.won, other.state) == (False, State.IN_FLIGHT)
+
+
 def test_an_ordered_claim_whose_reply_was_lost_gives_the_same_answers(ledger: SqlLedger) -> None:
     made = claims([delivery(ordering_key="k"), delivery(ordering_key="k")])
     with reply_lost(ledger.database), pytest.raises(LedgerUnavailable):

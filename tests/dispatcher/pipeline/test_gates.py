@@ -122,10 +122,41 @@ def test_in_quiet_hours_a_delivery_waits_until_they_end() -> None:
     bench = Bench(quiet_hours=QUIET)
     work = bench.work()
     assert bench.judge(work) == ["quiet_hours"]
-    assert work.intent == Hold(9 * HOUR_MS, "quiet_hours")
+    assert work.intent == Hold(bench.ms + 9 * HOUR_MS, "quiet_hours")
     assert bench.shown(worker_families.GATES_HELD) == 1
     bench.ms += 9 * HOUR_MS
     assert bench.judge(bench.work()) == [None]
+
+
+@pytest.mark.parametrize("action", QuietAction)
+def test_quiet_hours_that_began_while_the_claim_waited_hold(action: QuietAction) -> None:
+    quiet = msgspec.structs.replace(QUIET, action=action)
+    bench = Bench(quiet_hours=quiet, frequency=ONE_AN_HOUR)
+    bench.ms -= 2 * HOUR_MS
+    going, again = bench.work(), bench.work()
+    assert bench.judge(going, again) == [None, "frequency_cap"]
+    bench.ms += 2 * HOUR_MS
+    bench.gates.judge_again([going, again])
+    held = Hold(bench.ms + 9 * HOUR_MS, "quiet_hours")
+    assert going.intent == (held if action is QuietAction.HOLD else Drop("quiet_hours"))
+    assert again.intent == Drop("frequency_cap"), "it ends at its claim as before"
+    assert len(bench.fleet.asked) == 1, "Redis is not asked again: it would find the first mark"
+    bench.ms += HOUR_MS
+    bench.gates.judge_again([going, again])
+    dropped = bench.shown(worker_families.GATES_DROPPED, reason="quiet_hours")
+    assert dropped + bench.shown(worker_families.GATES_HELD) == 1, "counted once"
+
+
+def test_a_hold_keeps_its_end_while_the_claim_waits() -> None:
+    bench = Bench(quiet_hours=QUIET)
+    work = bench.work()
+    bench.judge(work)
+    held = work.intent
+    bench.ms += 10 * HOUR_MS
+    bench.gates.judge_again([work])
+    assert work.intent == held
+    assert isinstance(held, Hold)
+    assert held.wait_ms(bench.ms) == 0, "the ledger makes it due at once"
 
 
 def test_in_quiet_hours_it_is_dropped_where_the_policy_says_so() -> None:
