@@ -128,7 +128,6 @@ class _Core(NamedTuple):
     report: WorkerTelemetry
     send_limits: SendLimits
     gates: SendGates
-    finished: SimpleQueue[Finished]
     done: SimpleQueue[Sequence[KafkaRecord | Poison]]
 
 
@@ -163,11 +162,11 @@ def build(
     routes = routes_for(settings, policy, lanes)
     lease = _lease(settings, policy, routes, parts.ledger, name, clock)
     core = _core(settings, policy, lanes, parts, name, routes, clock)
-    pools = {lane.name: _pool(core, lane, lease) for lane, routes in core.routes.items() if routes}
-    entries = _entries(core, pools, lease)
+    entries = _entries(core, lease)
+    pools = {pool.lane.name: pool for entry in entries for pool in entry.pools}
     screens = {lane: entry.screen for entry in entries for lane in entry.lanes}
     completion = _completion(core, pools, screens)
-    settle = _settle(core, pools, entries, completion)
+    settles = [_settle(core, entry, completion) for entry in entries]
     dead_letters = _dead_letters(core)
     removed = _removed(core)
     source = _source(core, screens, dead_letters, removed)
@@ -190,7 +189,7 @@ def build(
         source=source,
         entries=entries,
         pools=list(pools.values()),
-        settle=settle,
+        settles=settles,
         completion=completion,
         dead_letters=dead_letters,
         topics=_topics(core),
@@ -243,7 +242,6 @@ def _core(
             settings, policy, routes, parts.ledger, identity, clock, parts.stack
         ),
         gates=open_gating(settings, policy, identity, clock, parts.stack),
-        finished=SimpleQueue(),
         done=SimpleQueue(),
     )
 
@@ -337,7 +335,7 @@ def _snapshot(
     )
 
 
-def _pool(core: _Core, lane: Lane, lease: WorkerLease) -> LanePool:
+def _pool(core: _Core, lane: Lane, lease: WorkerLease, finished: SimpleQueue[Finished]) -> LanePool:
     return LanePool(
         lane,
         LaneConfig(
@@ -349,7 +347,7 @@ def _pool(core: _Core, lane: Lane, lease: WorkerLease) -> LanePool:
         NonBlockingEngine(core.parts.transport, core.parts.tokens, keep_answers=True),
         permit=lease,
         clock=core.clock,
-        finished=core.finished,
+        finished=finished,
         reroute=_reroute(core),
         delays=core.send_limits.receivers.delays,
     )
@@ -368,24 +366,24 @@ def _reroute(core: _Core) -> Callable[[Sequence[Delivery]], list[bool]]:
     return reroute
 
 
-def _entries(core: _Core, pools: Mapping[str, LanePool], lease: WorkerLease) -> list[LaneEntry]:
+def _entries(core: _Core, lease: WorkerLease) -> list[LaneEntry]:
     """Returns an entry for the lanes with a ledger and one for the `best_effort` lanes: an outage of the
-    database holds up only the former."""
+    database holds up only the former. A lane without an account is in none."""
     entries = []
     for best_effort in (False, True):
-        mine = {
-            name: pool
-            for name, pool in pools.items()
-            if (pool.policy.guarantee is Guarantee.BEST_EFFORT) is best_effort
-        }
-        if mine:
-            entries.append(_entry(core, mine, best_effort, lease))
+        lanes = [
+            lane
+            for lane, routes in core.routes.items()
+            if routes and (core.policy.of(lane).guarantee is Guarantee.BEST_EFFORT) is best_effort
+        ]
+        if lanes:
+            entries.append(_entry(core, lanes, best_effort, lease))
     return entries
 
 
-def _entry(
-    core: _Core, pools: Mapping[str, LanePool], best_effort: bool, lease: WorkerLease
-) -> LaneEntry:
+def _entry(core: _Core, lanes: Sequence[Lane], best_effort: bool, lease: WorkerLease) -> LaneEntry:
+    finished: SimpleQueue[Finished] = SimpleQueue()
+    pools = {lane.name: _pool(core, lane, lease, finished) for lane in lanes}
     gate: ClaimStrategy
     if best_effort:
         gate = BestEffortClaims(core.parts.prefilter, core.clock)
@@ -409,7 +407,7 @@ def _entry(
         core.send_limits.receivers.delays,
         report=core.report,
         clock=core.clock,
-        finished=core.finished,
+        finished=finished,
         gates=core.gates,
     )
     screen = ExpandStage(
@@ -417,13 +415,13 @@ def _entry(
         gate,
         intake,
         clock=core.clock,
-        finished=core.finished,
+        finished=finished,
         on_dropped=core.done.put,
         render=lambda notification: rendered(core.parts.templates.current, notification),
     )
     intake.on_taken = screen.wanted
     combined_commit = CombinedCommit(intake, gate) if isinstance(gate, LedgerClaims) else None
-    return LaneEntry(screen, intake, [pool.lane for pool in pools.values()], combined_commit)
+    return LaneEntry(screen, intake, list(pools.values()), finished, combined_commit)
 
 
 def _completion(
@@ -449,28 +447,17 @@ def _completion(
     )
 
 
-def _settle(
-    core: _Core,
-    pools: Mapping[str, LanePool],
-    entries: Sequence[LaneEntry],
-    completion: CompletionStage,
-) -> Settle:
-    def on_room() -> None:
-        for entry in entries:
-            entry.intake.room_made()
-
+def _settle(core: _Core, entry: LaneEntry, completion: CompletionStage) -> Settle:
     return Settle(
-        pools,
+        {pool.lane.name: pool for pool in entry.pools},
         core.parts.ledger,
         outage=core.outage,
         report=core.report,
         clock=core.clock,
-        finished=core.finished,
+        finished=entry.finished,
         on_settled=completion.put,
-        on_room=on_room,
-        combined_commit=next(
-            (entry.combined_commit for entry in entries if entry.combined_commit is not None), None
-        ),
+        on_room=entry.intake.room_made,
+        combined_commit=entry.combined_commit,
     )
 
 
@@ -577,12 +564,13 @@ def _health(worker: Worker, stages: WorkerStages, transport: TransportRouter) ->
     beats = {
         "answers": lambda: transport.beat,
         "source": lambda: stages.source.beat,
-        "settle": lambda: stages.settle.beat,
         "aftermath": lambda: stages.completion.beat,
     }
     for number, entry in enumerate(stages.entries):
         beats[f"screen-{number}"] = partial(getattr, entry.screen, "beat")
         beats[f"intake-{number}"] = partial(getattr, entry.intake, "beat")
+    for number, settle in enumerate(stages.settles):
+        beats[f"settle-{number}"] = partial(getattr, settle, "beat")
     failure = stages.thread_group
     return Health(
         beats,
@@ -614,7 +602,8 @@ def _readings(stages: WorkerStages) -> Iterable[Reading]:
     yield Reading(of_worker.LEASE_LAPSES, {}, stages.lease.lapses)
     yield Reading(of_worker.SWEPT, {}, stages.lease.swept)
     yield Reading(of_worker.LEDGER_AWAY, {}, float(stages.outage.on))
-    yield Reading(of_worker.SETTLE_ABANDONED, {}, stages.settle.abandoned)
+    abandoned = sum(settle.abandoned for settle in stages.settles)
+    yield Reading(of_worker.SETTLE_ABANDONED, {}, abandoned)
 
 
 def _of_pool(pool: LanePool) -> Iterable[Reading]:

@@ -18,6 +18,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import partial
+from queue import SimpleQueue
 from typing import NamedTuple
 
 import structlog
@@ -32,6 +34,7 @@ from dispatcher.pipeline.expand import ExpandStage
 from dispatcher.pipeline.intake import Intake
 from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.settle import CombinedCommit, Settle
+from dispatcher.pipeline.work import Finished
 from idempotency.ledger import LedgerError
 from message.vocabulary import Lane
 from policy.schema import Guarantee
@@ -63,13 +66,19 @@ class WorkerPhase(IntEnum):
 
 
 class LaneEntry(NamedTuple):
-    """The expand and intake stages of some lanes."""
+    """Some lanes with their stages up to the claim, and the queue of their settle stage."""
 
     screen: ExpandStage
     intake: Intake
-    lanes: Sequence[Lane]
+    pools: Sequence[LanePool]
+    finished: SimpleQueue[Finished]
     combined_commit: CombinedCommit | None = None
     """None for `best_effort` lanes."""
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """The lanes of its pools."""
+        return [pool.lane for pool in self.pools]
 
     def run_expand(self) -> None:
         """Runs the expand stage, then closes intake: nothing more is offered."""
@@ -88,7 +97,8 @@ class WorkerStages(NamedTuple):
     source: Source
     entries: Sequence[LaneEntry]
     pools: Sequence[LanePool]
-    settle: Settle
+    settles: Sequence[Settle]
+    """One for each entry, in their order."""
     completion: CompletionStage
     dead_letters: DeadLetterWriter
     topics: MissingTopics
@@ -164,7 +174,8 @@ class Worker:
         stages.control.look()  # before anything is claimed
         for pool in stages.pools:
             pool.start()
-        stages.thread_group.start("settle", self._settle)
+        for number, settle in enumerate(stages.settles):
+            stages.thread_group.start(f"settle-{number}", partial(self._settle, settle))
         stages.thread_group.start("aftermath", stages.completion.run)
         for number, entry in enumerate(stages.entries):
             stages.thread_group.start(f"intake-{number}", entry.intake.run)
@@ -179,10 +190,11 @@ class Worker:
         stages.thread_group.start("sums", stages.sums.run)
         stages.source.subscribe(self._lanes)
 
-    def _settle(self) -> None:
-        """Runs settle, then stops completion: no batch follows."""
-        self._stages.settle.run()
-        self._stages.completion.stop()
+    def _settle(self, settle: Settle) -> None:
+        """Runs settle. The last one that ends stops completion: no batch follows."""
+        settle.run()
+        if all(one.ended for one in self._stages.settles):
+            self._stages.completion.stop()
 
     def _drain(self) -> None:
         stages, clock = self._stages, self._stages.clock
@@ -220,7 +232,8 @@ class Worker:
         stages = self._stages
         if not drained:
             stages.outage.stop.set()
-        stages.settle.stop()
+        for settle in stages.settles:
+            settle.stop()
         stages.upkeep.stop()
         stages.dead_letters.stop()
         for pool in stages.pools:

@@ -81,13 +81,13 @@ class CompletionStage:
         self._stopping = False
 
     def put(self, settled: SettledBatch) -> None:
-        """Takes a batch from settle."""
+        """Takes a batch from a settle stage; from any thread."""
         self._queue.put(settled)
         if self._hurried and any(i.record.assignment.lane in self._hurried for i in settled.batch):
             self._hurry.set()
 
     def stop(self) -> None:
-        """Ends `run` once the queue is empty."""
+        """Ends `run` once the queue is empty; idempotent."""
         self._stopping = True
         self._hurry.set()
         self._queue.put(SettledBatch(()))  # wakes the thread

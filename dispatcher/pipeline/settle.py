@@ -1,6 +1,8 @@
 """Settle: group-commits outcomes to the ledger and frees their places in the lanes.
 
-The next batch gathers while a commit is under way, so batches grow with the load.
+The next batch gathers while a commit is under way, so batches grow with the load. A worker with lanes of
+both kinds has one `Settle` for the lanes with a ledger and one for the `best_effort` lanes: the first may
+wait for the ledger, the second never does.
 `dispatcher.pipeline.completion` does all that follows a commit.
 """
 
@@ -40,7 +42,7 @@ _WAIT_S: Final = 0.02
 
 
 class Settle:
-    """Takes works that lanes finished or that ended at intake."""
+    """Takes works that lanes finished or that ended at intake, of the lanes `pools`."""
 
     def __init__(
         self,
@@ -60,6 +62,8 @@ class Settle:
         """Monotonic time of the loop's last round; for the stuck detector."""
         self.abandoned = 0
         """Number of outcomes that were not written before the worker ended."""
+        self.ended = False
+        """Whether `run` is over: no batch follows. Written by `run`."""
         self._pools = pools
         self._ledger = ledger
         self._outage = outage
@@ -87,6 +91,7 @@ class Settle:
             if batch:
                 self.settle(batch)
             elif self._stopping:
+                self.ended = True
                 return
 
     def settle(self, batch: Sequence[Finished]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,21 +47,23 @@ class Bench:
         self.source: Any = Double("source", note, busy=False, absence=None, run_once=self._round)
         self.lease: Any = Double("heart", note)
         self.outage = SimpleNamespace(stop=threading.Event(), on=False)
-        self.settle: Any = Double("settle", note, run=self._settle)
+        self.settle: Any = Double("settle", note, run=self._settle, ended=True)
+        self.completion: Any = Double("aftermath", note, run=lambda: None)
         self.settle_stopped = threading.Event()
         self.thread_group = ThreadGroup()
         idle: Callable[[], None] = lambda: None  # noqa: E731
         entry: Any = LaneEntry(
             Double("screen", note, run=idle),  # type: ignore[arg-type]
             Double("intake", note, run=idle),  # type: ignore[arg-type]
-            [LANE],
+            [self.pool],  # type: ignore[list-item]
+            SimpleQueue(),
         )
         stages: Any = WorkerStages(
             source=self.source,  # type: ignore[arg-type]
             entries=[entry],
             pools=[self.pool],  # type: ignore[list-item]
-            settle=self.settle,  # type: ignore[arg-type]
-            completion=Double("aftermath", note, run=idle),  # type: ignore[arg-type]
+            settles=[self.settle],  # type: ignore[list-item]
+            completion=self.completion,  # type: ignore[arg-type]
             dead_letters=Double("dead_letters", note, run=idle, spent=frozenset()),  # type: ignore[arg-type]
             topics=Double("topics", note, run=idle, nothing_to_read=None),  # type: ignore[arg-type]
             removed=Double("removed", note, run=idle),  # type: ignore[arg-type]
@@ -74,6 +77,7 @@ class Bench:
             thread_group=self.thread_group,
             clock=SimpleNamespace(monotonic=lambda: self.time),  # type: ignore[arg-type]
         )
+        self.stages = stages
         self.worker = Worker(stages, [LANE], DRAIN_S, self.stop)
 
     def drained(self) -> list[str]:
@@ -139,10 +143,23 @@ def test_a_thread_that_died_ends_the_worker_loudly_after_its_drain() -> None:
         raise RuntimeError("boom")
 
     bench.settle.run = dies
-    with pytest.raises(WorkerFailed, match="thread settle died: RuntimeError"):
+    with pytest.raises(WorkerFailed, match="thread settle-0 died: RuntimeError"):
         bench.worker.run()
     assert "heart.retire" in bench.notes
     assert bench.worker.phase is WorkerPhase.STOPPED
+
+
+def test_completion_ends_after_the_last_settle() -> None:
+    bench = Bench()
+    settles: Any = [Double("settle", bench.notes, run=bench._settle, ended=False) for _ in "12"]
+    first, second = settles
+    worker = Worker(bench.stages._replace(settles=settles), [LANE], DRAIN_S, bench.stop)
+    first.ended = True
+    worker._settle(first)
+    assert "aftermath.stop" not in bench.notes, "the other may bring a further batch"
+    second.ended = True
+    worker._settle(second)
+    assert bench.notes.count("aftermath.stop") == 1
 
 
 def test_a_ledger_that_is_away_does_not_hold_up_the_end() -> None:

@@ -9,23 +9,11 @@ from typing import Any
 
 import pytest
 
-from backends.settings import DatabaseSettings, KafkaSettings, Settings, WorkerSettings
-from channels.tokens.contract import TokenLife
-from channels.transports import TransportRouter
-from dispatcher.metrics import Metrics
-from dispatcher.wiring import BuiltWorker, OpenedBackends, build
+from dispatcher.wiring import BuiltWorker, build
 from dispatcher.worker import WorkerStages
-from idempotency.prefilter_redis import open_prefilter
-from idempotency.sql_ledger import open_ledger
 from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy, Ordering, Policy
-from policy.templates.active import ActiveTemplates, TemplateFollower
-from policy.templates.page import TemplateSource
-from policy.templates.templates import Templates
-from policy.versions import Versions
-from sending.alerts.notifier import AlertNotifier
-from tests.harness.databases import upgraded
-from tracing import open_recorder
+from tests.dispatcher.building import opened, settings_of
 
 ORDERED = Lane("webhook", "notice")
 PLAIN = Lane("webhook", "verification")
@@ -42,49 +30,9 @@ POLICY = Policy(
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltWorker]:
     """A worker that was built and not started; nothing listens at its broker's address."""
-    database = tmp_path_factory.mktemp("wiring") / "ledger.db"
-    settings = Settings(
-        database=DatabaseSettings(url=f"sqlite:///{database}"),
-        kafka=KafkaSettings(bootstrap="127.0.0.1:9", group_protocol="classic"),
-        worker=WorkerSettings(id="wired"),
-        accounts={"main": {"provider": "webhook", "endpoint": "http://127.0.0.1:9"}},
-    )
-    upgraded(settings)
+    settings = settings_of(tmp_path_factory.mktemp("wiring") / "ledger.db", "webhook")
     with ExitStack() as stack:
-        ledger = open_ledger(settings)
-        stack.callback(ledger.close)
-        recorder = open_recorder(settings)
-        stack.callback(recorder.close)
-        tokens: Any = NoTokens()
-        metrics = Metrics()
-        parts = OpenedBackends(
-            ledger=ledger,
-            announced=ledger.announced,
-            prefilter=open_prefilter(settings, ledger.identity()),
-            recorder=recorder,
-            transport=TransportRouter(),
-            tokens=tokens,
-            templates=TemplateFollower(
-                ActiveTemplates(Templates(), 0, TemplateSource("", {}), False), None, {}
-            ),
-            metrics=metrics,
-            alerts=AlertNotifier(metrics.registry, 60.0),
-            versions=Versions(ledger.database),
-            controls=ledger.controls(),
-            sums=ledger.sums(),
-            number=0,
-            protocol="classic",
-            stack=stack,
-        )
-        yield build(settings, POLICY, LANES, parts, threading.Event())
-
-
-class NoTokens:
-    def refused_logins(self) -> list[str]:
-        return []
-
-    def lives(self) -> dict[str, TokenLife]:
-        return {}
+        yield build(settings, POLICY, LANES, opened(settings, stack), threading.Event())
 
 
 def stages_of(app: BuiltWorker) -> WorkerStages:
@@ -104,25 +52,31 @@ def test_every_lane_has_a_pool_and_is_served_by_one_screen(app: BuiltWorker) -> 
     assert stages.source._inboxes == screens
 
 
-def test_whatever_ends_goes_to_settle_over_one_queue(app: BuiltWorker) -> None:
+def test_whatever_ends_goes_to_the_settle_of_its_entry_over_one_queue(app: BuiltWorker) -> None:
     stages = stages_of(app)
-    queue = stages.settle._finished
-    assert all(pool._finished is queue for pool in stages.pools)
-    assert all(entry.intake._finished is queue for entry in stages.entries)
-    assert all(entry.screen._finished is queue for entry in stages.entries)
+    for entry, settle in zip(stages.entries, stages.settles, strict=True):
+        queue = settle._finished
+        assert set(settle._pools) == {lane.name for lane in entry.lanes}
+        assert all(pool._finished is queue for pool in entry.pools)
+        assert entry.intake._finished is queue
+        assert entry.screen._finished is queue
+        assert settle._on_room == entry.intake.room_made
+        assert settle._on_settled == stages.completion.put
+    assert stages.settles[0]._finished is not stages.settles[1]._finished
 
 
 def test_claims_ride_with_the_commits_of_the_ledgers_lanes_alone(app: BuiltWorker) -> None:
     ledger, loose = stages_of(app).entries
     assert ledger.combined_commit is not None
-    assert stages_of(app).settle._combined_commit is ledger.combined_commit
+    commits = [settle._combined_commit for settle in stages_of(app).settles]
+    assert commits == [ledger.combined_commit, None]
     assert loose.combined_commit is None
 
 
 def test_the_lanes_that_keep_order_are_known_where_it_counts(app: BuiltWorker) -> None:
     stages = stages_of(app)
     gate: Any = stages.entries[0].intake._gate
-    assert stages.settle._ordered == gate._ordered == {ORDERED.name}
+    assert stages.settles[0]._ordered == gate._ordered == {ORDERED.name}
     assert stages.completion._hurried == {ORDERED}
 
 
@@ -134,7 +88,7 @@ def test_what_intake_takes_its_own_screen_hears_of(app: BuiltWorker) -> None:
 def test_one_outage_of_the_ledger_is_seen_by_all_that_use_it(app: BuiltWorker) -> None:
     stages = stages_of(app)
     gate: Any = stages.entries[0].intake._gate
-    assert stages.settle._outage is gate._outage is stages.outage
+    assert stages.settles[0]._outage is gate._outage is stages.outage
 
 
 def test_claims_that_waited_are_judged_again_by_the_gates_that_judged_them(
@@ -149,8 +103,8 @@ def test_claims_that_waited_are_judged_again_by_the_gates_that_judged_them(
 def test_the_health_page_watches_every_loop_that_may_stand_still(app: BuiltWorker) -> None:
     watched = set(app.health._beats)
     assert watched == {
-        *("answers", "source", "settle", "aftermath"),
-        *("screen-0", "intake-0", "screen-1", "intake-1"),
+        *("answers", "source", "aftermath"),
+        *("screen-0", "intake-0", "settle-0", "screen-1", "intake-1", "settle-1"),
     }
 
 
