@@ -60,6 +60,7 @@ _DEAD = "tests/dispatcher/test_dead_letters.py::"
 _MEMBER = "tests/dispatcher/kafka/test_group_member.py::"
 _RUNS = "tests/dispatcher/kafka/test_offset_metadata.py::"
 _RIDING = "tests/dispatcher/pipeline/test_combined_commit.py::"
+_CLAIMS = "tests/dispatcher/pipeline/test_claims.py::"
 _AFTERMATH = "tests/dispatcher/pipeline/test_completion.py::"
 _AGAIN = "tests/dispatcher/pipeline/test_immediate_retry.py::"
 _LANES = "tests/dispatcher/pipeline/test_lanes.py::"
@@ -311,6 +312,33 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        if answer.won and answer.state is State.IN_FLIGHT:\n",
         "        if answer.won:\n",
         (_GUARDS + "test_what_is_not_ours_to_send_does_not_reach_a_lane",),
+    ),
+    Mutation(
+        "quiet hours that begin in an outage hold for what waited to be claimed",
+        "dispatcher.pipeline.claims:_ClaimTries.next",
+        "        if self.claims:\n",
+        "        if False:\n",
+        (_CLAIMS + "test_quiet_hours_that_begin_in_an_outage_hold_for_what_waited_to_be_claimed",),
+    ),
+    Mutation(
+        "what a try without a reply entered is won by a repeat with a later verdict",
+        "idempotency.claims.rows:_entered_by",
+        "    if state is State.IN_FLIGHT:\n",
+        "    if False:\n",
+        (
+            _LEDGER
+            + "test_a_claim_whose_reply_was_lost_is_won_by_a_repeat_with_a_later_verdict[sqlite-HOLD]",
+        ),
+    ),
+    Mutation(
+        "what a try without a reply entered is not sent in quiet hours",
+        "dispatcher.pipeline.claims:_divide",
+        "            if claim.event in _NOT_TO_SEND:",
+        "            if False:",
+        (
+            _CLAIMS
+            + "test_what_the_try_before_the_outage_entered_goes_back_to_the_ledger_in_quiet_hours",
+        ),
     ),
     Mutation(
         "TTL is checked at intake",

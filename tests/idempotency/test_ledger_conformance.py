@@ -69,7 +69,9 @@ def test_a_claim_whose_reply_was_lost_wins_when_repeated(ledger: SqlLedger) -> N
     assert ledger.claim(made, "w1") == [IN_FLIGHT, IN_FLIGHT]
 
 
-@pytest.mark.parametrize("later", [Event.HOLD, Event.DROP, Event.TTL_AT_INTAKE])
+@pytest.mark.parametrize(
+    "later", [Event.HOLD, Event.DROP, Event.TTL_AT_INTAKE], ids=lambda event: event.name
+)
 def test_a_claim_whose_reply_was_lost_is_won_by_a_repeat_with_a_later_verdict(
     ledger: SqlLedger, later: Event
 ) -> None:
