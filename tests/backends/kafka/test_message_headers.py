@@ -38,7 +38,8 @@ def test_a_header_that_is_not_utf_8_is_no_headers_and_can_be_asked_for_again() -
         produce_named(kafka.bootstrap, "t", LATIN, b"odd", key=b"k")
         produce_named(kafka.bootstrap, "t", "größe".encode(), b"fine")
         some, none, odd, fine = read(kafka.bootstrap, "t", 4)
-    assert headers_of(some) == [("a", b"1"), ("b", None)]
+    for _ in range(200):  # a call that ran often is a quicker one, which checks less
+        assert headers_of(some) == [("a", b"1"), ("b", None)]
     assert headers_of(none) == []
     assert headers_of(odd) is None
     assert headers_of(odd) == [], "the client's own list would end the process"
