@@ -14,8 +14,8 @@ def headers_of(message: Any) -> Headers | None:
 
     The client cannot decode such a name: it sets an error, and returns a list whose first tuple holds NULL,
     now and at each further call. Reading that tuple ends the process, so the list is replaced by an empty
-    one. CPython raises SystemError for such an answer. But its own call of a method, once it ran often, is a
-    quicker one without this check; a call by C (`methodcaller`) always has it.
+    one. CPython raises SystemError for such an answer, but not if its own call of the method has run often:
+    a quicker one then has no check. A call by C (`methodcaller`) always has it.
     """
     try:
         found: Headers | None = _headers(message)
