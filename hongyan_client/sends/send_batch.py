@@ -72,10 +72,10 @@ class SendBatch:
         self._bodies.append(notification)
         self._ids.append("")
         self._topics.append("")
-        self._partitions.append(_OPEN)  # the last one: the batch's length
-        if len(self._offsets) < len(self._partitions):
+        if len(self._offsets) == len(self._partitions):
             self._offsets.extend(_NO_PLACES)
             self._timestamps.extend(_NO_TIMES)
+        self._partitions.append(_OPEN)  # the last one: the batch's length
 
     def lane(self, number: int, route: LaneRoute, name: str, value: bytes) -> LaneSends:
         """Notes id, lane and wire form of a send. Returns the sends of its lane."""
@@ -134,7 +134,7 @@ class SendBatch:
         """Returns the notification of a send that is neither in Kafka nor in the overflow."""
         body = self._bodies[number]
         assert body is not None, "it has ended"
-        return _read(body) if isinstance(body, bytes) else body
+        return _notification(body)
 
     def results(
         self,
@@ -145,11 +145,12 @@ class SendBatch:
         failed: list[tuple[Notification, BaseException | None]] = []
         names = zip(self._ids, self._topics, strict=True)
         for number, (name, topic) in enumerate(names):
-            if self._bodies[number] is None:
+            body = self._bodies[number]  # read once: another thread may let it go
+            if body is None:
                 place = self._partitions[number], self._offsets[number], self._timestamps[number]
                 sent.append(_new(SentNotification, (name, topic, *place)))
             else:
-                failed.append((self.notification(number), self._failures.get(number)))
+                failed.append((_notification(body), self._failures.get(number)))
         return sent, failed
 
 
@@ -194,10 +195,12 @@ class LaneSends:
         )
 
 
-def _read(value: bytes) -> Notification:
-    """Returns the notification of a wire form of ours."""
+def _notification(body: Notification | bytes) -> Notification:
+    """Returns the notification, made again where its wire form was kept."""
+    if not isinstance(body, bytes):
+        return body
     try:
-        return decode(value)
+        return decode(body)
     except EnvelopeError:  # a field of another type, which only readers refuse
-        fields: dict[str, Any] = msgspec.json.decode(value)
+        fields: dict[str, Any] = msgspec.json.decode(body)
         return Notification(**fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any, cast
 
 import pytest
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from hongyan_client.composition import Composition, compose
 from hongyan_client.errors import WrongNotification
+from hongyan_client.publisher import Publisher, _Report
 from hongyan_client.sends.lane_route import LaneRoute
 from hongyan_client.sends.pending_send import SendHost, SentNotification
 from hongyan_client.sends.send_batch import LaneSends, SendBatch
@@ -150,3 +152,36 @@ def test_many_sends_have_each_its_own_place(notification: Notification) -> None:
     found, left = batch.results()
     assert [(int(one.id), one.partition) for one in found] == [(n, n % 7) for n in range(3_000)]
     assert left == []
+
+
+class Ending(list[Any]):
+    """Ends each send just after its body was read, as another thread may."""
+
+    batch: SendBatch
+
+    def __getitem__(self, number: Any) -> Any:
+        body = super().__getitem__(number)
+        if body is not None:
+            self.batch.arrive(number, Report())
+        return body
+
+
+def test_a_send_that_ends_while_the_results_are_read_is_in_one_of_them(
+    notification: Notification,
+) -> None:
+    batch = SendBatch(cast(SendHost, Host()))
+    batch.begin(notification)
+    checked(batch, notification)
+    bodies = Ending(batch._bodies)
+    bodies.batch, batch._bodies = batch, bodies
+    assert batch.results() == ([], [(notification, None)])
+    assert batch.results()[0] == [sent(notification, 3, 17, 1_800_000_000_000)]
+
+
+def test_the_garbage_collector_sees_nothing_of_a_send(
+    batch: SendBatch, notification: Notification
+) -> None:
+    lane = checked(batch, notification)
+    kept = [one[0] for one in (batch._bodies, batch._ids, batch._topics, batch._partitions)]
+    report = _Report(cast(Publisher, None), lane.report, 0, 1, 0)
+    assert [gc.is_tracked(one) for one in (*kept, report)] == [False] * 5
