@@ -19,7 +19,7 @@ def headers_of(message: Any) -> Headers | None:
     """
     try:
         found: Headers | None = _headers(message)
-    except Exception:  # SystemError; any other would end the worker as surely
+    except (SystemError, UnicodeDecodeError):  # the second: a client that hands its error on
         message.set_headers([])
         return None
     return found or []

@@ -174,7 +174,7 @@ class _ClaimTries:
         self, works: Sequence[Work], clock: Clock, judge_again: Callable[[Sequence[Work]], None]
     ) -> None:
         self.claims: list[Claim] = []
-        """Those of the last try."""
+        """The claims of the last try."""
         self._works = works
         self._clock = clock
         self._judge_again = judge_again

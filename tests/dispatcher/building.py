@@ -1,4 +1,4 @@
-"""What `dispatcher.wiring.build` needs beside a ledger; nothing listens at the broker's address."""
+"""Surroundings of `dispatcher.wiring.build` beside a ledger; nothing listens at the broker's address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What claims make of deliveries that are known already, and of an outage between two tries."""
+"""Claims of deliveries that are known already, and claims with an outage between two tries."""
 
 from __future__ import annotations
 
