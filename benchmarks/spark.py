@@ -119,7 +119,7 @@ class _Bench:
         fill(self._spark, warehouse, _span(events, self._today))
         bare = self._meter.measure(lambda: _bare(warehouse, self._root / "bare"))
         shutil.rmtree(self._root / "bare")
-        rebuild = self._meter.measure(lambda: self._rebuild(run=RUN + 1))
+        rebuild = self._meter.measure(self._rebuild)
         found = Measured(events, bare, rebuild)
         if shown:
             self._say(_line(found))
@@ -131,7 +131,7 @@ class _Bench:
         first = events // EVENTS_PER_DELIVERY
         span = Span(first, more // EVENTS_PER_DELIVERY, self._today, 1, run=RUN + 2)
         fill(self._spark, self._warehouse(), span)
-        step = self._meter.measure(lambda: self._rebuild(run=RUN + 3))
+        step = self._meter.measure(self._rebuild)
         if shown:
             self._say(f"{more:>12,} events more   rebuild {step.seconds:>7.1f} s")
         return step
@@ -150,11 +150,11 @@ class _Bench:
         warehouse.make_all()
         return warehouse
 
-    def _rebuild(self, run: int) -> None:
+    def _rebuild(self) -> None:
         from spark_jobs.rebuild import job
 
         around = job.Surroundings(earlier=self._earlier)
-        figures = job.run(self._spark, self._warehouse(), _config(self._root), run, around)
+        figures = job.run(self._spark, self._warehouse(), _config(self._root), around)
         self._earlier = figures.as_json()
 
 

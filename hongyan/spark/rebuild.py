@@ -43,7 +43,7 @@ def run_job(context: JobContext) -> JobResult:
         levels=_levels(context),
         keys_of=keys_by(context.settings.database.payload_key),
     )
-    figures = run(context.spark, context.warehouse, context.config, context.run_id, around)
+    figures = run(context.spark, context.warehouse, context.config, around)
     return JobResult(figures=figures.as_json(), also=_writer(context.run_id, figures))
 
 

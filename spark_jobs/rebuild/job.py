@@ -80,7 +80,6 @@ def run(
     spark: SparkSession,
     warehouse: Warehouse,
     config: JobConfig,
-    run_id: int,
     around: Surroundings = Surroundings(),
 ) -> RebuildFigures:
     """Rebuilds `deliveries`. Returns the figures; writes no SQL."""
@@ -89,13 +88,11 @@ def run(
     new = increment.new_rows(warehouse, increment.marks_of(around.earlier), now)
     with one_pass(spark):
         if new is None:
-            return _whole(warehouse, run_id, now, around)
-        return _increment(warehouse, config, run_id, now, new, around)
+            return _whole(warehouse, now, around)
+        return _increment(warehouse, config, now, new, around)
 
 
-def _whole(
-    warehouse: Warehouse, run_id: int, now: increment.Marks, around: Surroundings
-) -> RebuildFigures:
+def _whole(warehouse: Warehouse, now: increment.Marks, around: Surroundings) -> RebuildFigures:
     all_ = {table: warehouse.read(table) for table in increment.SOURCES}
     have = warehouse.days(_TABLE, "events", "records", "dead_letters")
     named = unkeyed.keyed(all_["records"], all_["events"], around.keys_of)
@@ -108,14 +105,13 @@ def _whole(
         frames.append(parts.letter_parts(letters.keyed(all_["dead_letters"], all_["records"])))
     days = set().union(*have.values())
     rows = fold(parts.union(frames), around.levels)
-    warehouse.replace_days(_TABLE, rows, days, APP, run_id)
+    _replace(warehouse, rows, days)
     return _figures(warehouse, now, days, named, None, whole=True)
 
 
 def _increment(
     warehouse: Warehouse,
     config: JobConfig,
-    run_id: int,
     now: increment.Marks,
     new: increment.NewRows,
     around: Surroundings,
@@ -136,9 +132,15 @@ def _increment(
             found = rows.where(F.col("day").isin(sorted(days)))
             all_ = parts.union([came, parts.row_parts(touched.of(found, keys.all_))])
             result = fold(all_, around.levels).unionByName(touched.others(found, keys.all_))
-            warehouse.replace_days(_TABLE, result, days, APP, run_id)
+            _replace(warehouse, result, days)
     lives = gaps.lives_of(new.frames["trace_records"])
     return _figures(warehouse, now, days, named, lives, whole=False)
+
+
+def _replace(warehouse: Warehouse, rows: DataFrame, days: Collection[date]) -> None:
+    """Writes the days in one commit. Its version follows the warehouse's own, as the ingest's does: Delta
+    passes over the commit of an older number, and runs count anew after a restore of the ledger."""
+    warehouse.replace_days(_TABLE, rows, days, APP, warehouse.version(_TABLE, APP) + 1)
 
 
 def _parts(frames: Mapping[str, DataFrame], named: unkeyed.Keyed) -> list[DataFrame]:
