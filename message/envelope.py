@@ -21,7 +21,8 @@ MAX_ID: Final = 64
 MAX_RECEIVER: Final = 256
 MAX_AHEAD_MS: Final = 600_000
 """A creation time further ahead than this is a broken clock, not a schedule."""
-_MAX_TIME_MS = 253_402_300_799_999  # the end of the year 9999
+MAX_TIME_MS: Final = 253_402_300_799_999
+"""The end of the year 9999."""
 CONTROL: Final = "[\x00-\x1f\x7f-\x9f\u2028\u2029]"
 """Pattern of the characters that no id, receiver or key may hold; with the characters themselves, since
 dialects of patterns differ in escapes."""
@@ -30,7 +31,7 @@ _BOM = b"\xef\xbb\xbf"
 _CHANNELS, _KINDS = frozenset(CHANNELS), frozenset(KINDS)
 _CONTROL = re.compile(CONTROL)
 
-EpochMs = Annotated[int, msgspec.Meta(ge=0, le=_MAX_TIME_MS)]
+EpochMs = Annotated[int, msgspec.Meta(ge=0, le=MAX_TIME_MS)]
 
 
 class EnvelopeError(ValueError):

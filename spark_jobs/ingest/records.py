@@ -2,7 +2,8 @@
 
 `problem` names what is certainly no envelope, by the codes of `message.envelope`. In doubt a record
 counts as an envelope: a worker that refuses it writes a dead letter, which is known by its origin. A
-delivery that was left out here could never be found lost.
+delivery that was left out here could never be found lost. Names that a worker refuses are kept so that a
+database takes them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from message.envelope import MAX_BYTES, MAX_ID, MAX_RECEIVER, MAX_RECEIVERS, VERSION
+from message.envelope import (
+    CONTROL,
+    MAX_BYTES,
+    MAX_ID,
+    MAX_RECEIVER,
+    MAX_RECEIVERS,
+    MAX_TIME_MS,
+    VERSION,
+)
 from message.vocabulary import CHANNELS, KINDS
 from spark_jobs.frames import day_of
 from spark_jobs.ingest.receivers import delivery_key, mask, normalised, receiver_hash
@@ -29,6 +38,7 @@ _STRICT: Final = {
     "mode": "PERMISSIVE",
 }
 _ID: Final = rf"^[\x20-\x7e]{{1,{MAX_ID}}}\z"
+_REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 _TRACEPARENT: Final = "traceparent"
 
 
@@ -45,21 +55,20 @@ def records_of(kafka: DataFrame) -> DataFrame:
 
 
 def _columns(envelope: Column) -> list[Column]:
-    whole = ("id", "biz_id", "account")
-    names = {"id": "message_id"}
     return [
         day_of(F.col("timestamp")).alias("day"),
         *(F.col(name) for name in ("topic", "topic_id", "partition", "offset", "timestamp")),
-        *(envelope[name].alias(names.get(name, name)) for name in whole),
+        envelope["id"].alias("message_id"),
+        *(_kept(envelope[name]).alias(name) for name in ("biz_id", "account")),
         # Empty, they name nothing (`message.envelope`).
         *(
-            F.nullif(envelope[name], F.lit("")).alias(name)
+            F.nullif(_kept(envelope[name]), F.lit("")).alias(name)
             for name in ("ordering_key", "resend_of")
         ),
         F.col("lane"),
         _number(envelope["created_at"]).alias("created_at"),
         _number(envelope["ttl_ms"]).alias("ttl_ms"),
-        envelope["template"]["id"].alias("template"),
+        _kept(envelope["template"]["id"]).alias("template"),
         _header(_TRACEPARENT).alias("traceparent"),
         _deliveries(envelope).alias("deliveries"),
         F.col("problem"),
@@ -71,6 +80,11 @@ def _header(name: str) -> Column:
     from spark_jobs.frames import header
 
     return F.when(F.col("problem").isNull(), header(name, F.col("headers")))
+
+
+def _kept(text: Column) -> Column:
+    """Returns the text as PostgreSQL and its indexes take it: without control characters, not too long."""
+    return F.regexp_replace(F.left(text, F.lit(MAX_RECEIVER)), CONTROL, _REPLACEMENT)
 
 
 def _number(text: Column) -> Column:
@@ -113,7 +127,8 @@ def _problem(envelope: Column) -> Column:
     """Returns the code of what is certainly wrong, in the order of `message.envelope`; null for nothing."""
     value = F.col("value")
     wanted = ("id", "channel", "kind", "receivers")
-    missing = _number(envelope["created_at"]).isNull()
+    created_at = _number(envelope["created_at"])
+    missing = created_at.isNull() | ~created_at.between(0, MAX_TIME_MS)
     for name in wanted:
         missing = missing | envelope[name].isNull()
     text = value.cast("string")

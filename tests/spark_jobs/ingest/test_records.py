@@ -51,6 +51,8 @@ CASES: list[Any] = [
     envelope(created_at=...),
     envelope(receivers="+8613800000001"),
     envelope(created_at="soon"),
+    envelope(created_at=2**63 - 1),
+    envelope(created_at=-1),
     envelope(id=""),
     envelope(id="x" * 65),
     envelope(id="a\n"),
@@ -70,6 +72,8 @@ LENIENT: list[Any] = [
     envelope(id=5),
     envelope(biz_id="x" * 257),
     envelope(biz_id="\u0007"),
+    envelope(template={"id": "T\u0000", "params": {}}, account="a\u0000b"),
+    envelope(ordering_key="k" * 300, resend_of="\u0085"),
     envelope(attributes=5),
     wire(envelope()) + b" x",
 ]
@@ -119,6 +123,18 @@ def _assert_same(row: Any, value: bytes) -> None:
     assert [one.receiver_hash for one in row.deliveries] == [
         one if " " not in r else None for r, one in zip(known, hashes, strict=True)
     ]
+
+
+def test_names_that_a_worker_refuses_are_kept_as_a_database_takes_them(spark: SparkSession) -> None:
+    values = [
+        envelope(template={"id": "T\u0000" + "x" * 300, "params": {}}, account="a\u0000b"),
+        envelope(biz_id="b\u0007", ordering_key="k" * 300, resend_of="\u0085"),
+    ]
+    frame = with_secrets(spark, config_for("x", hash_key=HASH_KEY), kafka_frame(spark, values))
+    one, other = sorted(records_of(frame).collect(), key=lambda row: row.offset)
+    assert (one.template, one.account) == ("T\ufffd" + "x" * 254, "a\ufffdb")
+    assert (other.biz_id, other.resend_of) == ("b\ufffd", "\ufffd")
+    assert len(other.ordering_key) == 256
 
 
 def test_bodies_are_sealed_as_the_ledger_seals_them(spark: SparkSession) -> None:
