@@ -34,7 +34,7 @@ from spark_jobs.errors import SparkTrouble
 from spark_jobs.jvm import Usage, usage_of
 from spark_jobs.positions import Positions
 from spark_jobs.session import open_session
-from spark_jobs.warehouse import Warehouse
+from spark_jobs.warehouse import SPARK_ERRORS, Warehouse, cause_of
 
 log = structlog.get_logger(__name__)
 
@@ -182,8 +182,11 @@ def _module(job: str) -> Any:
 
 
 def _sentence(exc: Exception) -> str:
-    found = judged(exc)
-    return found[0] if found else f"a fault of ours: {type(exc).__name__}"
+    if found := judged(exc):
+        return found[0]
+    if isinstance(exc, SPARK_ERRORS):
+        return f"Spark: {cause_of(exc)}"
+    return f"a fault of ours: {type(exc).__name__}"
 
 
 def _used(before: Usage, after: Usage, begun: float) -> dict[str, int]:

@@ -16,8 +16,9 @@ _COLUMNS: Final = (
     "id, job, holder, started_at, ended_at, state, error, positions, watermark, figures"
 )
 _ABANDON: Final = text("""
-UPDATE spark_runs SET state = 'FAILED', ended_at = :now, error = :error
- WHERE state = 'RUNNING' AND holder <> :holder""")
+UPDATE spark_runs
+   SET state = 'FAILED', ended_at = :now, error = CASE WHEN holder = :holder THEN :unwritten ELSE :left END
+ WHERE state = 'RUNNING'""")
 _BEGIN: Final = text("""
 INSERT INTO spark_runs (job, holder, started_at, state) VALUES (:job, :holder, :now, 'RUNNING')
 RETURNING id""")
@@ -34,7 +35,8 @@ SELECT {_COLUMNS} FROM spark_runs WHERE id < :before ORDER BY id DESC LIMIT :lim
 _NUMBERED: Final = text(f"SELECT {_COLUMNS} FROM spark_runs WHERE id = :id")  # noqa: S608
 _LATEST: Final = 2**62
 _HOLDER: Final = text("SELECT holder FROM duties WHERE name = :name AND until >= :now")
-_ABANDONED: Final = "its process ended before the run did"
+_LEFT: Final = "its process ended before the run did"
+_UNWRITTEN: Final = "the ledger did not answer when the run ended; nothing of it was written"
 
 
 class RunOvertaken(Exception):
@@ -64,10 +66,11 @@ class Runs(LedgerPart):
     """Every method is one transaction and raises LedgerError; the ends raise RunOvertaken, too."""
 
     def begin(self, job: str, holder: str) -> int:
-        """Opens a run. Returns its number. The caller must hold the duty: open runs of others are over."""
+        """Opens a run. Returns its number. The caller must hold the duty, and has one run at a time: all
+        open runs are over."""
         with self._begin() as (connection, now):
             named = {"job": job, "holder": holder, "now": now}
-            connection.execute(_ABANDON, {**named, "error": _ABANDONED})
+            connection.execute(_ABANDON, {**named, "left": _LEFT, "unwritten": _UNWRITTEN})
             return int(connection.execute(_BEGIN, named).scalar_one())
 
     def positions(self, run_id: int, json: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hongyan.spark.cycle import JOBS, Cycle, EndedJob
+from hongyan.spark.cycle import JOBS, Cycle, EndedJob, _sentence
 from hongyan.spark.wiring import JobResult
 from spark_jobs.positions import Positions
 
@@ -51,3 +51,10 @@ def test_only_a_failed_ingest_holds_up_findings(failing: set[str], run: list[str
 def test_a_stop_ends_the_cycle_after_the_job_at_work() -> None:
     stop = threading.Event()
     assert jobs_of(RecordedCycle(stop=stop), stop=stop) == ["ingest"]
+
+
+def test_an_error_of_spark_is_no_fault_of_ours() -> None:
+    from pyspark.errors import AnalysisException
+
+    assert _sentence(AnalysisException("the file is gone")).startswith("Spark: ")
+    assert _sentence(KeyError("x")) == "a fault of ours: KeyError"

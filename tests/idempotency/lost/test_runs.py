@@ -84,6 +84,18 @@ def test_a_run_whose_process_was_declared_dead_writes_nothing(runs: Runs) -> Non
     assert "ended before" in (runs.list(5)[1].error or "")
 
 
+def test_a_run_whose_end_could_not_be_written_is_over_with_the_next_one(runs: Runs) -> None:
+    runs.begin("ingest", "host-1")
+    runs.begin("ingest", "host-1")
+    newest, earlier = runs.list(5)
+    assert (newest.state, earlier.state) == ("RUNNING", "FAILED")
+    assert (
+        earlier.error == "the ledger did not answer when the run ended; nothing of it was written"
+    )
+    runs.begin("ingest", "host-2")
+    assert runs.list(5)[1].error == "its process ended before the run did"
+
+
 def test_the_holder_of_the_duty_has_a_name(database: Database, runs: Runs) -> None:
     duties = Duties(database, clock_of(database))
     assert runs.holder() == ""
