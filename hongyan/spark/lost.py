@@ -42,13 +42,10 @@ def run_job(context: JobContext) -> JobResult:
         identity = str(connection.execute(_IDENTITY).scalar_one())
     runs = Runs(database, clock)
     ingest = runs.newest("ingest")
-    scope = scope_of(
-        runs.newest(JOB), identity, context.positions.taken_at, context.config.open_days
-    )
+    last, now = runs.newest(JOB), context.positions.taken_at
+    scope = scope_of(last, identity, now, context.config.open_days)
     decided = scope.decided
-    bodies_due = decided is None or (
-        decided.taken_at // _HOUR_MS < context.positions.taken_at // _HOUR_MS
-    )
+    bodies_due = decided is None or (decided.taken_at // _HOUR_MS < now // _HOUR_MS)
     archive = settings.recovery.archive_dir
     figures = run(
         context.spark,
@@ -77,7 +74,7 @@ def run_job(context: JobContext) -> JobResult:
         )
 
     return JobResult(
-        figures={**figures.as_json(), "identity": identity},
+        figures={**figures.as_json(), "identity": identity, **compared_by(last, scope, now)},
         watermark=ingest.watermark if ingest is not None else None,
         also=also,
         problems=sum(figures.findings.values()),
@@ -87,8 +84,8 @@ def run_job(context: JobContext) -> JobResult:
 def scope_of(last: SparkRun | None, identity: str, now: int, open_days: int) -> RunScope:
     """Returns the part that the last run left to do. `now`: epoch milliseconds.
 
-    Hours are compared from the one before the last run on. All of them are compared after a change of the
-    ledger's identity (a restored backup), and those of the open days in a day's first run.
+    Hours are compared from the one before the last comparison on. All of them are compared after a change
+    of the ledger's identity (a restored backup), and those of the open days in a day's first run.
     """
     decided = positions_from(last.positions) if last is not None else None
     if last is None or decided is None:
@@ -100,6 +97,15 @@ def scope_of(last: SparkRun | None, identity: str, now: int, open_days: int) -> 
         since=_since(last),
         hours_from=_hours_from(figures, identity, decided.taken_at, now, open_days),
     )
+
+
+def compared_by(last: SparkRun | None, scope: RunScope, now: int) -> dict[str, int]:
+    """Returns the figures of the last comparison of hours, for the next run: its time, and of a run that
+    made none the earlier one's deliveries."""
+    if last is None or scope.hours_from is not None:
+        return {"compared_at": now}
+    names = ("compared", "compared_at")
+    return {name: last.figures[name] for name in names if name in last.figures}
 
 
 def _since(last: SparkRun) -> date | None:
@@ -117,6 +123,7 @@ def _hours_from(
         return 0
     if last_at // _DAY_MS < now // _DAY_MS:
         return (now // _DAY_MS - open_days) * _DAY_MS
-    if figures.get("compared", 0) > MOST_COMPARED and last_at // _HOUR_MS == now // _HOUR_MS:
+    compared_at = int(figures.get("compared_at", last_at))
+    if figures.get("compared", 0) > MOST_COMPARED and compared_at // _HOUR_MS == now // _HOUR_MS:
         return None
-    return (last_at // _HOUR_MS - 1) * _HOUR_MS
+    return (compared_at // _HOUR_MS - 1) * _HOUR_MS

@@ -16,8 +16,10 @@ from spark_jobs.lost.candidates import as_candidates
 from spark_jobs.lost.places import PLACE, origin
 from tracing.events import Stage
 
-_LETTER_EARLY_MS = 60_000
-"""Most by which two brokers' clocks differ: a dead letter may seem older than its record."""
+_LETTER_EARLY_MS = 7_200_000
+"""Most by which a dead letter may seem older than its record. The record may have the time of a producer
+whose clock is ahead. The ingest believes that time up to ten minutes after the positions that it reads to.
+An older letter is of a topic of that name that was deleted."""
 
 
 def proposed(deliveries: DataFrame, lanes: DataFrame, taken_at: int) -> DataFrame:
@@ -50,6 +52,18 @@ def explained(
     `claimed` are keys; `letters` and `events` the warehouse's dead letters and events; `recalls` the
     ledger's recalls (kind, name, made_at).
     """
+    at_letter = letters.select("origin", f.col("timestamp").alias("letter_at"))
+    left = found.alias("x").join(
+        at_letter.alias("l"),
+        (f.col("x.origin") == f.col("l.origin"))
+        & (f.col("l.letter_at") >= f.col("x.timestamp") - _LETTER_EARLY_MS),
+        "left_anti",
+    )
+    return not_recalled(left.join(claimed, "delivery_key", "left_anti"), events, recalls)
+
+
+def not_recalled(found: DataFrame, events: DataFrame, recalls: DataFrame) -> DataFrame:
+    """Returns those that no recall names: by message, or by business id after they were made."""
     asked = events.where(f.col("stage") == Stage.RECALL_ASKED)
     messages = _names(
         asked.where(f.col("message_id") != "").select(f.col("message_id")),
@@ -62,15 +76,7 @@ def explained(
         .groupBy("biz_id")
         .agg(f.max("made_at").alias("recalled_at"))
     )
-    at_letter = letters.select("origin", f.col("timestamp").alias("letter_at"))
-    left = found.alias("x").join(
-        at_letter.alias("l"),
-        (f.col("x.origin") == f.col("l.origin"))
-        & (f.col("l.letter_at") >= f.col("x.timestamp") - _LETTER_EARLY_MS),
-        "left_anti",
-    )
-    left = left.join(claimed, "delivery_key", "left_anti").join(messages, "message_id", "left_anti")
-    left = left.join(business, "biz_id", "left")
+    left = found.join(messages, "message_id", "left_anti").join(business, "biz_id", "left")
     taken_back = f.coalesce(f.col("recalled_at") >= f.col("created_at"), f.lit(False))
     return left.where(~taken_back).drop("recalled_at")
 

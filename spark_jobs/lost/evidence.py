@@ -35,7 +35,7 @@ class LossEvidence:
     records      envelopes that no earlier run decided about, with their place
     claimed      keys that the trace shows in the ledger
     left         deliveries with a cause by their place that nothing explains yet
-    accepted     deliveries in holes that their producer recorded
+    accepted     deliveries in holes that their producer recorded, and no dead letter or recall explains
     hole_ranges  candidates for offsets that nobody names
     claims       deliveries of hours whose counts differ
     overdue      sent ones without a receipt
@@ -95,7 +95,8 @@ class LossEvidence:
     def _propose(self) -> None:
         events = self._events(self.first_at)
         self.claimed = claimed(events)
-        letters = self._warehouse.read("dead_letters", self._days(self._first_day))
+        first_day = self._first_day and self._first_day - _DAY  # a letter may seem older
+        letters = self._warehouse.read("dead_letters", self._days(first_day))
         found = causes.proposed(
             places.deliveries_of(self.records), self.lanes, self._positions.taken_at
         )
@@ -115,9 +116,12 @@ class LossEvidence:
         afters = [row["after"] for row in found]
         begin = 0 if None in afters else min(afters, default=None)
         events = self._events(begin)
-        self.accepted = kept(holes.accepted(events, new)).frame
         places_ = [(row["topic"], row["partition"], row["first"], row["next"]) for row in found]
         letters = self._warehouse.read("dead_letters", None if some else [])
+        accepted, some = kept(holes.accepted(events, letters, new))
+        if some:
+            accepted = kept(causes.not_recalled(accepted, events, self._ledger.recalls())).frame
+        self.accepted = accepted
         read = holes.read_places(events, letters, self._ledger.last_offsets(places_), new)
         self.hole_ranges = holes.hole_candidates(new, read, self.accepted)
 

@@ -42,9 +42,11 @@ def in_holes(named: DataFrame, holes: DataFrame) -> DataFrame:
     return placed.join(bounds, _PLACE, "inner").where(inside).drop("next")
 
 
-def accepted(events: DataFrame, holes: DataFrame) -> DataFrame:
-    """Returns the deliveries in holes that their producer recorded as accepted by Kafka."""
-    return in_holes(events.where((f.col("stage") == Stage.ACCEPTED) & has_key()), holes)
+def accepted(events: DataFrame, letters: DataFrame, holes: DataFrame) -> DataFrame:
+    """Returns the deliveries in holes that their producer recorded as accepted by Kafka. A worker has read
+    a record that is a dead letter."""
+    told = events.where((f.col("stage") == Stage.ACCEPTED) & has_key())
+    return in_holes(told.join(letters.select("origin"), "origin", "left_anti"), holes)
 
 
 def read_places(

@@ -452,6 +452,23 @@ def test_hours_are_compared_from_the_last_run_on(
     assert (scope.run, scope.decided.taken_at) == (3, midday)
 
 
+def test_many_deliveries_are_compared_once_an_hour() -> None:
+    noon = NOW // (24 * HOUR_MS) * 24 * HOUR_MS + 12 * HOUR_MS
+    figures: dict[str, Any] = {"identity": "a", "compared": 2_000_000, "compared_at": noon}
+    compared = []
+    for at in range(noon + 60_000, noon + 2 * HOUR_MS, 10 * 60_000):
+        last_at = Positions(at - 60_000, []).as_json()
+        run = SimpleNamespace(id=3, positions=last_at, figures=figures, watermark=noon)
+        scope = lost.scope_of(cast(Any, run), "a", at, 3)
+        found = 2_000_000 if scope.hours_from is not None else 0
+        figures = {"identity": "a", "compared": found}
+        figures |= lost.compared_by(cast(Any, run), scope, at)
+        if found:
+            compared.append((at - noon) // HOUR_MS)
+            assert scope.hours_from == noon - HOUR_MS
+    assert compared == [1]
+
+
 def test_the_days_read_begin_with_the_oldest_undecided_record() -> None:
     def since(**figures: Any) -> date | None:
         at = Positions(NOW, []).as_json()

@@ -271,6 +271,11 @@ def test_a_dead_letter_explains_its_record_and_no_other(spark: SparkSession) -> 
     assert left(spark, records, letters=letters) == [11, 12]
 
 
+def test_a_producers_clock_ahead_makes_no_loss_of_a_dead_letter(spark: SparkSession) -> None:
+    ahead = record(10, timestamp=NOW - HOUR // 2)
+    assert left(spark, [ahead], letters=[letter(f"{TOPIC}/0/10", NOW - 2 * HOUR)]) == []
+
+
 @pytest.mark.parametrize(
     "stage",
     ["settled", "held", "dropped", "expired", "parked", "behind", "duplicate", "conflict", "taken"],
