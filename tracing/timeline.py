@@ -11,7 +11,9 @@ from tracing.events import Stage, TraceEvent
 
 _OWNER_DEAD: Final = "owner_dead"
 _OPEN: Final = frozenset({"IN_FLIGHT", "UNKNOWN"})
-_BEGINNINGS: Final = frozenset({"claimed", "expired", "behind"})
+_BEGINNINGS: Final = frozenset({Stage.HELD, Stage.BEHIND, Stage.FOUND, Stage.PARKED, Stage.EXPIRED})
+"""Stages that enter a row without a claim. They have attempt 0 then; a later end has its attempt."""
+_CLAIMS: Final = frozenset({Stage.CLAIMED, Stage.TAKEN})
 _ORDER: Final = {
     stage: place for place, stage in enumerate(Stage, -list(Stage).index(Stage.CLAIMED))
 } | {Stage.ACCEPTED: -3}
@@ -132,9 +134,10 @@ def with_row(traced: list[Moment], row: LedgerRow | None) -> list[Moment]:
 
 def _claim(traced: Sequence[Moment], row: LedgerRow) -> list[Moment]:
     """Returns the claim that no event has."""
-    if row.attempt > 1 and row.state in _OPEN and not _tells(traced, row):
+    entered = any(not moment.attempt and moment.what in _BEGINNINGS for moment in traced)
+    if (entered or row.attempt > 1) and row.state in _OPEN and not _tells(traced, row):
         return [_claimed(row.updated_at, row.attempt, row.owner)]
-    if any(moment.what in _BEGINNINGS for moment in traced):
+    if entered or any(moment.attempt <= 1 and moment.what in _CLAIMS for moment in traced):
         return []
     # The row does not have the owner of an attempt before its last.
     return [_claimed(row.created_at, 1, row.owner if row.attempt == 1 else "")]

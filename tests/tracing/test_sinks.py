@@ -411,6 +411,53 @@ def test_the_attempt_of_the_dead_is_told_and_not_its_successors_for_it(
     ]
 
 
+@pytest.mark.parametrize(
+    ("stage", "state"),
+    [
+        (Stage.HELD, "RETRY"),
+        (Stage.BEHIND, "RETRY"),
+        (Stage.FOUND, "RETRY"),
+        (Stage.PARKED, "PARKED"),
+        (Stage.EXPIRED, "EXPIRED"),
+    ],
+)
+def test_no_claim_is_told_of_a_row_that_entered_without_one(
+    sink: DatabaseSink, ledger: Database, stage: Stage, state: str
+) -> None:
+    """Recovery is the first to send it, hours later."""
+    enter(ledger, state="SENT", owner="r1", updated_at=NOW + 36_000_000)
+    common: dict[str, Any] = {"delivery_key": "k1"}
+    taken: dict[str, Any] = {"at": NOW + 36_000_000, "worker": "r1", "attempt": 1}
+    sink.write([event("m1", stage, worker="w1", state=state, **common)])
+    sink.write([event("m1", Stage.TAKEN, **taken, **common), event("m1", **taken, **common)])
+    assert deaths(ledger) == [(stage, 0, "w1"), ("taken", 1, "r1"), ("settled", 1, "r1")]
+
+
+def test_a_first_attempt_that_recovery_took_has_no_earlier_claim(
+    sink: DatabaseSink, ledger: Database
+) -> None:
+    enter(ledger, state="SENT", owner="r1")
+    sink.write([event("m1", Stage.TAKEN, worker="r1", attempt=1, delivery_key="k1")])
+    assert deaths(ledger) == [("taken", 1, "r1")], "the event of its entry was dropped"
+
+
+def test_the_row_tells_of_the_first_call_of_one_that_was_held(
+    sink: DatabaseSink, ledger: Database
+) -> None:
+    enter(ledger, state="IN_FLIGHT", owner="r1", updated_at=NOW + 36_000_000)
+    sink.write([event("m1", Stage.HELD, worker="w1", state="RETRY", delivery_key="k1")])
+    assert deaths(ledger) == [("held", 0, "w1"), ("claimed", 1, "r1")]
+    (story,) = find(ledger, "m1")
+    assert story.deliveries[0].moments[-1].at == NOW + 36_000_000
+
+
+def test_an_end_after_a_claim_hides_no_claim(sink: DatabaseSink, ledger: Database) -> None:
+    enter(ledger, state="EXPIRED")
+    ended: dict[str, Any] = {"at": NOW + 9, "worker": "r1", "attempt": 1, "delivery_key": "k1"}
+    sink.write([event("m1", Stage.EXPIRED, **ended)])
+    assert deaths(ledger) == [("claimed", 1, "w1"), ("expired", 1, "r1")]
+
+
 def test_a_first_claim_that_nobody_told_of_is_not_the_last_owners(
     sink: DatabaseSink, ledger: Database
 ) -> None:
