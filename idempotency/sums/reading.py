@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from idempotency.sums.counter import MINUTE_MS, SumRow
 from idempotency.sums.rollup import DAY_MS, HOUR_MS, KEPT_MS, SPANS, merged
@@ -79,27 +79,28 @@ class SumReader(LedgerPart):
 
     def last(self, length_ms: int) -> SumsRead:
         """Returns the sums of the last `length_ms`."""
-        return self._read(None, length_ms)
+        with self._begin() as (connection, now):
+            end = now + 1  # the minute that begins now, too
+            return _read(connection, now, end - length_ms, end)
 
     def between(self, start: int, end: int) -> SumsRead:
-        """Returns the sums of this time, at most up to now and LONGEST_MS long."""
-        return self._read(end, end - start)
-
-    def _read(self, end: int | None, length_ms: int) -> SumsRead:
+        """Returns the sums of this time, at most up to now and LONGEST_MS long. `end` is not part of it."""
         with self._begin() as (connection, now):
-            end = min(now if end is None else end, now) + 1  # the minute that begins now, too
-            length_ms = min(max(length_ms, MINUTE_MS), LONGEST_MS)
-            start = end - length_ms
-            span = max(span_of(length_ms), kept_span(now - start))
-            start = start // span * span
-            shortest = kept_span(now - end)
-            end = min(-(-end // shortest) * shortest, now + 1)
-            rolled_at = int(connection.execute(_MARK).scalar_one())
-            wanted = list(pieces(start, end, span, rolled_at))
-            statement, asked = _statement(wanted)
-            found = connection.execute(text(statement), {**asked, "limit": MOST_ROWS + 1}).all()
-        rows = merged((SumRow(*row) for row in found[:MOST_ROWS]), span)
-        return SumsRead(start, end, span, rows, len(found) > MOST_ROWS)
+            return _read(connection, now, start, min(end, now + 1))
+
+
+def _read(connection: Connection, now: int, start: int, end: int) -> SumsRead:
+    start = min(max(start, end - LONGEST_MS), end - MINUTE_MS)
+    span = max(span_of(end - start), kept_span(now - start))
+    start = start // span * span
+    shortest = kept_span(now - end)
+    end = min(-(-end // shortest) * shortest, now + 1)
+    rolled_at = int(connection.execute(_MARK).scalar_one())
+    wanted = list(pieces(start, end, span, rolled_at))
+    statement, asked = _statement(wanted)
+    found = connection.execute(text(statement), {**asked, "limit": MOST_ROWS + 1}).all()
+    rows = merged((SumRow(*row) for row in found[:MOST_ROWS]), span)
+    return SumsRead(start, end, span, rows, len(found) > MOST_ROWS)
 
 
 def _statement(wanted: list[Piece]) -> tuple[str, dict[str, int]]:

@@ -237,8 +237,42 @@ def test_a_short_range_of_long_ago_is_read_from_the_sums_that_are_kept(
     assert read.start % span == 0
     assert read.start <= NOON + 2 * MINUTE_MS
     assert read.end >= NOON + 18 * MINUTE_MS
-    # Two a minute, in whole slots of the span.
-    assert counted(read)[SMS] == (34 if days == 1 else 40)
+    # Two a minute, in whole slots of the span; the range's end is not part of it.
+    assert counted(read)[SMS] == (32 if days == 1 else 40)
+
+
+@pytest.mark.parametrize("days", [0, 1, 3, 20, 100])
+def test_an_own_range_ends_where_it_says(
+    ledger: SqlLedger, reader: SumReader, world: World, days: int
+) -> None:
+    """A range that ends on the border of its slots has no slot more, whatever span is still kept."""
+    start = NOON // DAY_MS * DAY_MS
+    world.advance(DAY_MS - HOUR_MS - NOON % DAY_MS)
+    rollup, store = ledger.sum_rollup(), ledger.sums()
+    for hour in range(3):  # the last of the day, and two of the next
+        store.put("w1/a", [SumRow(world.now, *SMS, 10**hour)])
+        world.advance(HOUR_MS)
+        rollup.run()
+    world.advance(days * DAY_MS)
+    rollup.run()
+    rollup.forget()
+    read = reader.between(start, start + DAY_MS)
+    assert (read.start, read.end, counted(read)) == (start, start + DAY_MS, {SMS: 1})
+    if days <= 20:
+        begin = start + DAY_MS
+        read = reader.between(begin, begin + HOUR_MS)
+        assert (read.start, read.end, counted(read)) == (begin, begin + HOUR_MS, {SMS: 10})
+
+
+def test_an_own_range_that_ends_later_than_now_begins_where_it_says(
+    ledger: SqlLedger, reader: SumReader, world: World
+) -> None:
+    for _ in _written_for(ledger, world, 3):
+        pass
+    ledger.sums().put("w1/a", [SumRow(world.now, *MAIL, 1)])
+    read = reader.between(NOON + MINUTE_MS, NOON + HOUR_MS)
+    assert (read.start, read.end) == (NOON + MINUTE_MS, world.now + 1)
+    assert counted(read) == {SMS: 4, MAIL: 1}, "the minute that begins now is part of it"
 
 
 @pytest.mark.parametrize(
