@@ -96,6 +96,7 @@ class SumUpkeep:
         self._rollup = rollup
         self._hold = hold
         self._writes = 0
+        self._more = False  # whether `forget` left sums that are too old
 
     def __call__(self) -> None:
         """Runs what is due after one write. Raises LedgerError."""
@@ -103,5 +104,5 @@ class SumUpkeep:
         if number % _WRITES_A_ROLLUP or not self._hold(DUTY, DUTY_LEASE_MS):
             return
         self._rollup.run()
-        if number % _WRITES_A_FORGET == 0:
-            self._rollup.forget()
+        if self._more or number % _WRITES_A_FORGET == 0:
+            self._more = self._rollup.forget()

@@ -3,6 +3,9 @@
 Only minutes that were written since the last roll-up are made anew, and the longer spans that contain them.
 Each span is made from the whole next shorter one, so that a repeated roll-up changes nothing. One process
 at a time does it.
+
+Ages count from the last roll-up, not from now. So sums that an outage of recovery has kept from the roll-up
+are neither passed over nor removed, and a span is never made from a part of its minutes.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, text
+from sqlalchemy import Connection, TextClause, text
 
 from backends.sql.database import Database
 from idempotency.sums.counter import MINUTE_MS, STAGES, SumRow
@@ -31,21 +34,26 @@ SLACK_MS: Final = MINUTE_MS
 """Longest time between a write's clock and its commit."""
 _MOST: Final = 200
 """Minutes that one roll-up makes anew."""
+_MOST_MS: Final = HOUR_MS
+"""Time of writing that one roll-up covers."""
+_SLOTS: Final = 120
+"""Slots of a span that are removed in one transaction."""
 _LIST: Final = ", ".join(COLUMNS)
 
 _MARK: Final = text("SELECT rolled_at FROM sum_marks")
 _SET_MARK: Final = text("UPDATE sum_marks SET rolled_at = :mark")
+_FIRST: Final = text("SELECT min(written_at) FROM minute_sums WHERE written_at > :mark")
 _WRITTEN: Final = text("""
 SELECT minute, max(written_at) AS written_at FROM minute_sums
- WHERE written_at >= :since AND minute >= :oldest
+ WHERE written_at >= :since AND written_at < :until AND minute >= :oldest
  GROUP BY minute ORDER BY max(written_at), minute LIMIT :limit""")
-_RAW: Final = text(f"SELECT {_LIST} FROM minute_sums WHERE minute IN :minutes").bindparams(  # noqa: S608 - ours
-    bindparam("minutes", expanding=True)
-)
+_RAW: Final = text(f"SELECT {_LIST} FROM minute_sums WHERE minute = :minute")  # noqa: S608 - ours
 _SHORTER: Final = text(f"""
 SELECT {_LIST} FROM span_sums
  WHERE span = :span AND minute >= :start AND minute < :end""")  # noqa: S608 - ours
+_OLDEST_RAW: Final = text("SELECT min(minute) FROM minute_sums")
 _FORGET_RAW: Final = text("DELETE FROM minute_sums WHERE minute < :before")
+_OLDEST: Final = text("SELECT min(minute) FROM span_sums WHERE span = :span")
 _FORGET: Final = text("DELETE FROM span_sums WHERE span = :span AND minute < :before")
 
 
@@ -57,37 +65,60 @@ class SumRollup(LedgerPart):
         self._upsert = upsert_spans(database.is_postgres)
 
     def run(self) -> int:
-        """Makes the spans anew whose minutes were written lately. Returns the number of minutes."""
+        """Makes the spans anew whose minutes were written lately. Returns the number of minutes. After an
+        outage it takes several calls, each of which goes on where the last one ended."""
         with self._begin() as (connection, now):
             mark = int(connection.execute(_MARK).scalar_one())
-            asked = {"since": mark - SLACK_MS, "oldest": now - RAW_KEPT_MS + HOUR_MS}
+            first = connection.execute(_FIRST, {"mark": mark}).scalar_one()
+            until = (now if first is None else first) + _MOST_MS
+            # Every process's sums of such a minute are still there: `forget` leaves an hour more.
+            oldest = min(mark, now) - RAW_KEPT_MS + HOUR_MS
+            asked = {"since": mark - SLACK_MS, "until": until, "oldest": oldest}
             found = connection.execute(_WRITTEN, {**asked, "limit": _MOST}).all()
             minutes = [int(row.minute) for row in found]
-            if minutes:
-                self._make(connection, minutes)
+            self._make(connection, minutes)
             full = len(found) == _MOST
-            new = max(mark + 1, int(found[-1].written_at)) if full else now
+            new = max(mark + 1, int(found[-1].written_at)) if full else min(now, until)
             connection.execute(_SET_MARK, {"mark": new})
         return len(minutes)
 
-    def forget(self) -> None:
-        """Removes sums that are too old."""
+    def forget(self) -> bool:
+        """Removes sums that were too old at the last roll-up, the oldest first. Returns whether there are
+        more of them."""
         with self._begin() as (connection, now):
-            connection.execute(_FORGET_RAW, {"before": now - RAW_KEPT_MS})
+            rolled_at = min(int(connection.execute(_MARK).scalar_one()), now)
+            asked = {"before": rolled_at - RAW_KEPT_MS}
+            more = [_removed(connection, _OLDEST_RAW, _FORGET_RAW, MINUTE_MS, asked)]
             for span, kept in KEPT_MS.items():
-                connection.execute(_FORGET, {"span": span, "before": now - kept})
+                asked = {"span": span, "before": rolled_at - kept}
+                more.append(_removed(connection, _OLDEST, _FORGET, span, asked))
+        return any(more)
 
     def _make(self, connection: Connection, minutes: Sequence[int]) -> None:
-        rows = _rows(connection.execute(_RAW, {"minutes": minutes}).all())
-        self._write(connection, MINUTE_MS, merged(rows, MINUTE_MS))
+        """Makes one slot at a time: after an outage there are many, each with rows of every process."""
+        for minute in sorted(minutes):
+            rows = _rows(connection.execute(_RAW, {"minute": minute}).all())
+            self._write(connection, MINUTE_MS, merged(rows, MINUTE_MS))
         for shorter, span in pairwise(SPANS):
-            starts = sorted({minute // span * span for minute in minutes})
-            rows = [row for start in starts for row in _within(connection, shorter, start, span)]
-            self._write(connection, span, merged(rows, span))
+            for start in sorted({minute // span * span for minute in minutes}):
+                rows = _within(connection, shorter, start, span)
+                self._write(connection, span, merged(rows, span))
 
     def _write(self, connection: Connection, span: int, rows: Sequence[SumRow]) -> None:
         if rows:
             connection.execute(self._upsert, {"span": span, "rows": as_json(rows)})
+
+
+def _removed(
+    connection: Connection, oldest: TextClause, forget: TextClause, span: int, asked: dict[str, int]
+) -> bool:
+    """Removes the oldest slots before a time. Returns whether it left some of them."""
+    first: int | None = connection.execute(oldest, asked).scalar_one()
+    if first is None:
+        return False
+    before = min(asked["before"], first + _SLOTS * span)
+    connection.execute(forget, {**asked, "before": before})
+    return before < asked["before"]
 
 
 def merged(rows: Iterable[SumRow], span: int) -> list[SumRow]:

@@ -214,6 +214,7 @@ def test_rolled_sums_outlive_those_of_the_processes(
     assert world.rows("SELECT count(*) FROM minute_sums") == [(0,)]
     assert counted(reader.last(DAY_MS)) == {SMS: 10}
     world.advance(3 * DAY_MS)
+    rollup.run()
     rollup.forget()
     assert world.rows(f"SELECT count(*) FROM span_sums WHERE span = {MINUTE_MS}") == [(0,)]
     assert counted(reader.last(7 * DAY_MS)) == {SMS: 10}
@@ -273,6 +274,32 @@ def test_an_own_range_that_ends_later_than_now_begins_where_it_says(
     read = reader.between(NOON + MINUTE_MS, NOON + HOUR_MS)
     assert (read.start, read.end) == (NOON + MINUTE_MS, world.now + 1)
     assert counted(read) == {SMS: 4, MAIL: 1}, "the minute that begins now is part of it"
+
+
+@pytest.mark.parametrize(("hours", "every"), [(10, 1), (60, 7)])
+def test_an_outage_of_the_roll_up_loses_no_sums(
+    ledger: SqlLedger, reader: SumReader, world: World, hours: int, every: int
+) -> None:
+    rollup, store = ledger.sum_rollup(), ledger.sums()
+    for _ in _written_for(ledger, world, 5):
+        rollup.run()
+    minutes = range(0, 60 * hours, every)
+    for _ in minutes:
+        store.put("w1/a", [SumRow(world.now // MINUTE_MS * MINUTE_MS, *SMS, 1)])
+        world.advance(every * MINUTE_MS)
+    rounds = 0
+    while world.rows("SELECT rolled_at FROM sum_marks") != [(world.now,)]:
+        assert rollup.run() <= 62, "one roll-up makes an hour at most"
+        rollup.forget()
+        assert counted(reader.last(7 * DAY_MS)) == {SMS: 10 + len(minutes)}, rounds
+        rounds += 1
+    assert rounds > hours // 2
+    while rollup.forget():
+        pass
+    for length in (7 * DAY_MS, 60 * DAY_MS):
+        assert counted(reader.last(length)) == {SMS: 10 + len(minutes)}
+    (oldest,) = world.rows("SELECT min(minute) FROM minute_sums")
+    assert oldest[0] >= world.now - RAW_KEPT_MS - MINUTE_MS
 
 
 @pytest.mark.parametrize(

@@ -147,3 +147,22 @@ def test_one_process_rolls_up_and_the_next_takes_over(ledger: SqlLedger, world: 
     for _ in range(3):
         second()
     assert rounds[-1] == "r2"
+
+
+def test_old_sums_are_removed_in_pieces_until_none_is_left() -> None:
+    left, calls = [True, True, False, False], list[str]()
+
+    class Rollup:
+        def run(self) -> int:
+            calls.append("run")
+            return 0
+
+        def forget(self) -> bool:
+            calls.append("forget")
+            return left.pop(0)
+
+    made: Any = Rollup()
+    upkeep = SumUpkeep(made, lambda _duty, _lease_ms: True)
+    for _ in range(12):
+        upkeep()
+    assert calls == ["run", "forget"] * 3 + ["run"]
