@@ -159,21 +159,23 @@ def under_way(terms: DeliveryTerms) -> tuple[list[str], dict[str, Any]] | None:
 
 
 def equal(terms: Sequence[tuple[str, Any]]) -> tuple[list[str], dict[str, Any]]:
-    """Returns the conditions of terms whose own index is not read."""
+    """Returns the conditions of terms whose own index is not read. Two of them may be of one column."""
     conditions: list[str] = []
     values: dict[str, Any] = {}
-    for column, value in terms:
+    for number, (column, value) in enumerate(terms):
+        also = f"also{number}_"
         if column == "receiver":
-            condition, more = _one_of("receiver_hash", value.by_channel)
+            condition, more = _one_of("receiver_hash", value.by_channel, also)
         else:
-            condition, more = _one_of(column, [value])
+            condition, more = _one_of(column, [value], also)
         conditions.append(condition)
         values |= more
     return conditions, values
 
 
-def _one_of(column: str, several: Sequence[Any]) -> tuple[str, dict[str, Any]]:
-    names = {f"{column}{number}": one for number, one in enumerate(several)}
+def _one_of(column: str, several: Sequence[Any], also: str = "") -> tuple[str, dict[str, Any]]:
+    """Returns the condition with its values, whose names begin with `also`."""
+    names = {f"{also}{column}{number}": one for number, one in enumerate(several)}
     return f"d.{column} IN ({', '.join(f':{name}' for name in names)})", names
 
 

@@ -164,9 +164,10 @@ class Search:
         terms = look.terms
         if terms.by_end:
             return look.ended(after, partitioned=self._days)
-        if terms.name:
-            return self._of_name(look, after)
         indexed = list(self._indexed(terms))
+        if terms.name:
+            look.others = indexed
+            return self._of_name(look, after)
         if not indexed:
             if terms.place is not None:
                 return look.placed(after, partitioned=self._days)
@@ -203,6 +204,8 @@ class Search:
         """Looks for a bare name as each thing that it may be; the first that finds rows answers."""
         name = look.terms.name
         if place := place_of(name):
+            if look.terms.place not in (None, place):
+                return SearchPage([], None, look.terms.since)
             look.terms = msgspec.structs.replace(look.terms, name="", place=place)
             return look.placed(after, partitioned=self._days)
         columns = ["message_id", "biz_id", "resend_of", "provider_id"]
@@ -259,7 +262,7 @@ class _Look:
         self.today = 0
         """Day by the database's clock, where there is an archive."""
         self.others: list[tuple[str, Any]] = []
-        """Further terms that have an index, which is not read."""
+        """Further terms that have an index, which is not read; every read has them as conditions."""
         self._connection = connection
         self._size = size
         self._until = until
@@ -280,8 +283,9 @@ class _Look:
 
     def placed(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
         """Reads the rows of one record, by the index on places."""
-        flying = self._under_way(([], {}), after, partitioned)
-        return self._whole_days([(of_place(), {})], flying, after, partitioned)
+        rest, values = equal(self.others)
+        flying = self._under_way((rest, values), after, partitioned)
+        return self._whole_days([([*of_place(), *rest], values)], flying, after, partitioned)
 
     def _whole_days(
         self,
@@ -389,16 +393,23 @@ class _Look:
         return [table for day, table in self.archived if oldest <= day <= last]
 
     def _of_key(self, key: str, *, partitioned: bool) -> SearchPage:
+        """Finds the row of a key, then compares it with the search's other terms."""
         rows = _of_key(self._connection, key, partitioned=partitioned)
         for _day, table in () if rows else self.archived:
-            found = self._read(table, ["d.delivery_key = :value"], {"value": key}, _ALL, None)
-            if found:
-                rows = found
+            rows = self._read(table, [_BY_KEY], {"value": key}, _ALL, None)
+            if rows:
                 break
+        found = self._if_it_fits(rows[0], partitioned=partitioned) if rows else []
+        return SearchPage(found, None, self.terms.since)
+
+    def _if_it_fits(self, row: SearchRow, *, partitioned: bool) -> list[SearchRow]:
+        """Returns the row, read again with every term; nothing if one of them does not hold."""
         terms = self.terms
-        wanted = [(column, value) for column, value in self.others if column != "receiver"]
-        rows = [row for row in rows if all(getattr(row, name) == one for name, one in wanted)]
-        return SearchPage([row for row in rows if _fits(row, terms)], None, terms.since)
+        days = (row.day, row.day) if partitioned and row.day is not None else None
+        span = SearchSpan(0 if terms.default_since else terms.since, terms.until, days)
+        (own, values), (also, more) = filters(terms), equal(self.others)
+        asked = {"value": row.delivery_key, **values, **more}
+        return self._read(row.where or "deliveries", [_BY_KEY, *own, *also], asked, span, None)
 
     def _tables(self, span: SearchSpan) -> list[str]:
         first, last = _days_of(span.since, span.until)
@@ -438,30 +449,20 @@ class _Look:
 
 
 _ALL: Final = SearchSpan(0, 2**62)
+_BY_KEY: Final = "d.delivery_key = :value"
 
 
 def _of_key(connection: Connection, key: str, *, partitioned: bool) -> list[SearchRow]:
     """Returns the row of a key in the ledger, by its day."""
-    conditions, span = ["d.delivery_key = :value"], _ALL
+    span = _ALL
     if partitioned:
         day = day_of_key(connection, key)
         if day is None:
             return []
         span = SearchSpan(_ALL.since, _ALL.until, (day, day))
-    statement, values = page("deliveries", conditions, span, None)
+    statement, values = page("deliveries", [_BY_KEY], span, None)
     found = connection.execute(_text(statement), values | {"value": key, "limit": 1})
     return [_row(row, "") for row in found]
-
-
-def _fits(row: SearchRow, terms: DeliveryTerms) -> bool:
-    """Returns whether the row of a key has the search's other terms."""
-    return (
-        (not terms.lanes or row.lane in terms.lanes)
-        and (not terms.accounts or row.account in terms.accounts)
-        and (not terms.states or row.state in terms.states)
-        and (terms.default_since or row.created_at >= terms.since)
-        and row.created_at < terms.until
-    )
 
 
 def _row(found: Sequence[Any], where: str) -> SearchRow:

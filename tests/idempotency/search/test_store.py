@@ -106,6 +106,54 @@ def test_a_delivery_is_found_by_every_field(
     assert (row.template, row.account, row.provider_id) == ("SMS_1", "main", "p-77")
 
 
+def test_every_term_beside_a_name_holds(world: World, ledger: SqlLedger, search: Search) -> None:
+    item = delivery(biz_id="order-7", template=Template(id="SMS_1"), resend_of="a" * 32)
+    item.account = "main"
+    one = sent(ledger, item, Event.REJECTED, provider_id="p-77", reason="bad_number:isv.MOBILE")
+    (flying,) = claimed(ledger, delivery(biz_id="order-8", template=Template(id="SMS_1")))
+    world.advance(1_000)
+    place = "hongyan.dispatch.sms.notice/1/42"
+    names = (
+        *(f"key:{one.key}", f"id:{one.notification.id}", "biz:order-7", "provider:p-77"),
+        *(f"copy_of:{'a' * 32}", "receiver:+8613800000001", "template:SMS_1"),
+        *(one.key, one.notification.id, "order-7", "p-77", "a" * 32, "+8613800000001", place),
+    )
+    right = (
+        *(f"key:{one.key}", f"id:{one.notification.id}", "biz:order-7", "provider:p-77"),
+        *(f"copy_of:{'a' * 32}", "receiver:+8613800000001", "template:SMS_1", "account:main"),
+        *("lane:sms.notice", "state:REJECTED", "error:bad_number", f"place:{place}", "since:1h"),
+    )
+    wrong = (
+        *(f"key:{'0' * 32}", "id:none", "biz:order-9", "provider:nobody", f"copy_of:{'b' * 32}"),
+        *("receiver:+8613899999999", "template:SMS_2", "account:other", "lane:email.*"),
+        *("state:SENT", "error:bad", "place:t/1/1", "until:2020-01-01 since:2019-12-01"),
+    )
+    for name in names:
+        field = name.partition(":")[0] + ":"
+        for term in right:
+            if not term.startswith(field):
+                line = term if term.startswith("state:") else f"{term} state:REJECTED"
+                assert keys(found(search, world, f"{name} {line}")) == [one.key], (name, term)
+        for term in wrong:
+            if not term.startswith(field):
+                assert keys(found(search, world, f"{name} {term}")) == [], (name, term)
+    assert keys(found(search, world, "order-8 template:SMS_1")) == [flying.key]
+    assert keys(found(search, world, "order-8 template:SMS_2")) == []
+
+
+def test_a_bare_receiver_and_another_receiver_find_nothing(
+    world: World, ledger: SqlLedger, search: Search
+) -> None:
+    items = [delivery(receivers=(f"+861380000000{number}",)) for number in (1, 2)]
+    one, _other = claimed(ledger, *items)
+    for settled in (False, True):
+        if settled:
+            assert settle(ledger, one, Event.ACCEPTED)
+        line = "+8613800000001 receiver:"
+        assert keys(found(search, world, line + "+8613800000001")) == [one.key]
+        assert keys(found(search, world, line + "+8613800000002")) == []
+
+
 UNDER_WAY = ("receiver:+8613800000001 since:2d", "template:SMS_1 since:2d", "account:main since:2d")
 
 
