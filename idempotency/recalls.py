@@ -22,8 +22,10 @@ from idempotency.recovery.contract import RowFacts, Transition, recalled, row_fa
 from idempotency.transactions import Clock, LedgerPart
 from message.states import Event, State, state_of
 
-LIMIT: Final = 10_000
-"""Rows that one recall may find; a business id that names more is a mistake."""
+PAGE: Final = 5_000
+"""Rows of a name that are read at once."""
+OF_CALL: Final = 10_000
+"""Rows of a call that are read; no provider takes so many receivers in one."""
 
 # ACCESS EXCLUSIVE, because claims only read the table; it is held for the insert and no longer.
 _LOCK = text("LOCK TABLE recalls IN ACCESS EXCLUSIVE MODE")
@@ -37,7 +39,7 @@ SELECT d.delivery_key AS key, d.day, d.version, d.message_id, d.biz_id, d.lane, 
        d.policy_version, d.receiver, d.template, d.receiver_hash, d.kafka_topic, d.kafka_partition,
        d.kafka_offset, t.at AS taken_back_at
   FROM deliveries AS d LEFT JOIN recalled AS t ON t.delivery_key = d.delivery_key
- WHERE {condition}
+ WHERE {condition} AND (d.created_at, d.delivery_key) > (:after_at, :after_key)
  ORDER BY d.created_at, d.delivery_key LIMIT :limit"""
 _BY_MESSAGE = text(_ROWS.format(condition="d.message_id = :name"))
 _BY_MESSAGE_IN_LANES = text(
@@ -106,21 +108,25 @@ class Recalls(LedgerPart):
         # The first transaction's clock was read before it waited for the lock: claims may be later.
         return self._enter(kind, name, life_ms)
 
-    def rows(self, kind: Kind, name: str, made_at: int) -> list[Covered]:
-        """Returns the rows of that name, oldest first; at most LIMIT."""
-        asked = {"name": name, "made_at": made_at, "limit": LIMIT}
+    def rows(
+        self, kind: Kind, name: str, made_at: int, after: Covered | None = None
+    ) -> list[Covered]:
+        """Returns the rows of that name behind `after`, oldest first; PAGE at most."""
+        asked = {"name": name, "made_at": made_at, **_behind(after)}
         if kind is Kind.MESSAGE:
             del asked["made_at"]
         return self._covered(_BY_MESSAGE if kind is Kind.MESSAGE else _BY_BIZ, asked)
 
-    def rows_in_lanes(self, message_id: str, lanes: Collection[str]) -> list[Covered]:
-        """Returns the message's rows in these lanes, oldest first; at most LIMIT."""
-        asked = {"name": message_id, "lanes": sorted(lanes), "limit": LIMIT}
+    def rows_in_lanes(
+        self, message_id: str, lanes: Collection[str], after: Covered | None = None
+    ) -> list[Covered]:
+        """Returns the message's rows in these lanes behind `after`, oldest first; PAGE at most."""
+        asked = {"name": message_id, "lanes": sorted(lanes), **_behind(after)}
         return self._covered(_BY_MESSAGE_IN_LANES, asked)
 
     def of_call(self, account: str, provider_id: str) -> list[Covered]:
         """Returns the rows of the call that the provider knows by that id."""
-        asked = {"account": account, "provider_id": provider_id, "limit": LIMIT}
+        asked = {"account": account, "provider_id": provider_id, **_behind(None), "limit": OF_CALL}
         return self._covered(_BY_CALL, asked)
 
     def keep(self, keys: Sequence[str]) -> None:
@@ -175,6 +181,12 @@ class Recalls(LedgerPart):
             if locked and self._database.is_postgres:
                 connection.execute(_LOCK)
             yield connection, self.clock(connection)
+
+
+def _behind(row: Covered | None) -> dict[str, Any]:
+    """Returns the values of the page behind that row, or of the first one."""
+    at, key = (row.created_at, row.key) if row is not None else (-1, "")
+    return {"after_at": at, "after_key": key, "limit": PAGE}
 
 
 def cancelling(row: Covered) -> Transition:

@@ -36,7 +36,6 @@ _STYLES = {
     "not_possible": "bold yellow",
     "ask_again": "bold red",
 }
-_GOOD: Final = frozenset({"cancelled", "recalled", "not_sent"})
 
 
 def recall(
@@ -88,7 +87,7 @@ def recall(
         print_json(found)
     else:
         _show(found, opened.unseen)
-    good = all(one.verdict in _GOOD for one in found.deliveries)
+    good = found.stopped
     if not found.deliveries and not ahead:
         good = False
         complain(
@@ -122,9 +121,16 @@ def _show(found: Recalled, unseen: Sequence[str]) -> None:
             row = (one.message_id, one.receiver, one.lane, one.state.value, verdict, one.why)
             table.add_row(*row)
         out().print(table)
+        _show_unlisted(found)
     else:
         out().print(f"the ledger has nothing of {found.name!r} yet", markup=False)
     out().print("its records that are still in Kafka are dropped when they are read", style="dim")
     if unseen:
         lanes = ", ".join(unseen)
         err().print(f"best_effort lanes have no ledger: what is queued there goes out ({lanes})")
+
+
+def _show_unlisted(found: Recalled) -> None:
+    if found.unlisted:
+        verdicts = ", ".join(f"{count:,} {name}" for name, count in found.verdicts.items())
+        out().print(f"and {found.unlisted:,} more; of all deliveries: {verdicts}", style="bold")

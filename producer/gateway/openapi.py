@@ -12,7 +12,7 @@ from message.states import State
 from message.vocabulary import LANES
 from producer.gateway.envelope_limits import MOST_ITEMS
 from producer.gateway.problems import MEDIA_TYPE
-from recovery.recall.recall import RecallVerdict
+from recovery.recall.recall import LISTED, RecallVerdict
 
 Schema = dict[str, Any]
 _ID: Final = "0192f3c47b1a7cc0a1b2c3d4e5f60718"
@@ -256,7 +256,12 @@ def _recalled() -> Schema:
         kind={"type": "string", "enum": ["message", "biz"]},
         name=_TEXT,
         made_at=_TIME,
-        deliveries={"type": "array", "items": delivery},
+        deliveries={"type": "array", "items": delivery, "maxItems": LISTED},
+        verdicts={
+            "type": "object",
+            "description": "Number of deliveries by verdict, those beyond the list too.",
+            "additionalProperties": {"type": "integer"},
+        },
     )
 
 

@@ -7,6 +7,7 @@ again. A call under way the first time may have ended by the second.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
@@ -45,6 +46,14 @@ class RecallVerdict(StrEnum):
     """Undecided: a repeated recall decides it."""
 
 
+STOPPED: Final = frozenset(
+    {RecallVerdict.CANCELLED, RecallVerdict.RECALLED, RecallVerdict.NOT_SENT}
+)
+"""Verdicts on deliveries that no receiver has."""
+LISTED: Final = 10_000
+"""Deliveries that a result lists."""
+
+
 class RecallOutcome(msgspec.Struct, frozen=True):
     """One delivery with the verdict on it."""
 
@@ -66,6 +75,34 @@ class Recalled(msgspec.Struct, frozen=True):
     made_at: int
     """Epoch milliseconds by the database's clock; it covers a business id's notifications up to then."""
     deliveries: list[RecallOutcome]
+    """At most LISTED; of more, first those that are not STOPPED."""
+    verdicts: dict[RecallVerdict, int]
+    """Number of deliveries by verdict, the unlisted ones too."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no receiver has any of it."""
+        return self.verdicts.keys() <= STOPPED
+
+    @property
+    def unlisted(self) -> int:
+        """Number of deliveries that are not listed."""
+        return sum(self.verdicts.values()) - len(self.deliveries)
+
+
+class _Outcomes:
+    """The outcomes of one recall, of which memory keeps LISTED."""
+
+    def __init__(self) -> None:
+        self.verdicts: Counter[RecallVerdict] = Counter()
+        self.listed: list[RecallOutcome] = []
+
+    def add(self, outcomes: Sequence[RecallOutcome]) -> None:
+        self.verdicts.update(one.verdict for one in outcomes)
+        self.listed += outcomes
+        if len(self.listed) > LISTED:
+            self.listed.sort(key=lambda one: one.verdict in STOPPED)
+            del self.listed[LISTED:]
 
 
 class _Asked(NamedTuple):
@@ -76,6 +113,12 @@ class _Asked(NamedTuple):
     made_at: int
     lanes: frozenset[str] | None = None
     """None: every lane."""
+
+    def covers(self, row: Covered) -> bool:
+        """Returns whether the recall is about that row."""
+        if self.kind is Kind.BIZ:
+            return row.biz_id == self.name and row.created_at <= self.made_at
+        return row.message_id == self.name and (self.lanes is None or row.lane in self.lanes)
 
 
 class TakesBack(Protocol):
@@ -130,43 +173,41 @@ class Recalling:
         return self._ran(asked, False)
 
     def _ran(self, asked: _Asked, whole_calls: bool) -> Recalled:
-        self._announced(asked)
-        rows = self._cancelled(asked)
+        """Recalls page by page. A later page's deliveries wait unharmed: the announcement forbids their
+        sends."""
+        found, last = _Outcomes(), None
+        while rows := self._page(asked, last):
+            found.add(self._ended([row for row in rows if not _is_sent(row)]))
+            found.add(self._taken_back(asked, [row for row in rows if _is_sent(row)], whole_calls))
+            last = rows[-1]
+        if last is None:
+            self._recorder.record([_unread(asked)])
+        return Recalled(asked.kind, asked.name, asked.made_at, found.listed, dict(found.verdicts))
+
+    def _page(self, asked: _Asked, after: Covered | None) -> list[Covered]:
+        """Returns the rows behind `after`, once none of them waits to be sent, nor is being sent."""
+        self._announced(asked, self._rows_of(asked, after))
+        rows = self._cancelled(asked, after)
         while any(row.state is State.IN_FLIGHT for row in rows) and self._wait():
-            rows = self._cancelled(asked)
-        outcomes = self._ended([row for row in rows if not _is_sent(row)])
-        outcomes += self._taken_back([row for row in rows if _is_sent(row)], whole_calls)
-        return Recalled(asked.kind, asked.name, asked.made_at, outcomes)
+            rows = self._cancelled(asked, after)
+        return rows
 
-    def _rows_of(self, asked: _Asked) -> list[Covered]:
+    def _rows_of(self, asked: _Asked, after: Covered | None) -> list[Covered]:
         if asked.lanes is not None:
-            return self._recalls.rows_in_lanes(asked.name, asked.lanes)
-        return self._recalls.rows(asked.kind, asked.name, asked.made_at)
+            return self._recalls.rows_in_lanes(asked.name, asked.lanes, after)
+        return self._recalls.rows(asked.kind, asked.name, asked.made_at, after)
 
-    def _announced(self, asked: _Asked) -> None:
-        """Traces the recall on each delivery that it covers, or on the name while there is none."""
-        events = [
-            self._event(row, Stage.RECALL_ASKED, row.state, "") for row in self._rows_of(asked)
-        ]
-        if not events:
-            of_message = asked.kind is Kind.MESSAGE
-            event = TraceEvent(
-                at=asked.made_at,
-                stage=Stage.RECALL_ASKED,
-                message_id=asked.name if of_message else "",
-                biz_id=None if of_message else asked.name,
-                worker=WORKER,
-                detail="nothing of it was read yet",
-            )
-            events = [event]
-        for event in events:
-            event.at = asked.made_at
-        self._recorder.record(events)
+    def _announced(self, asked: _Asked, rows: Sequence[Covered]) -> None:
+        """Traces the recall on each delivery that it covers."""
+        at = asked.made_at
+        self._recorder.record(
+            [self._event(at, row, Stage.RECALL_ASKED, row.state, "") for row in rows]
+        )
 
-    def _cancelled(self, asked: _Asked) -> list[Covered]:
-        """Ends the waiting rows and returns all rows. Reads them again after each try, since other
-        processes may move them."""
-        rows = self._rows_of(asked)
+    def _cancelled(self, asked: _Asked, after: Covered | None) -> list[Covered]:
+        """Ends the page's waiting rows and returns all its rows. Reads them again after each try, since
+        other processes may move them."""
+        rows = self._rows_of(asked, after)
         for _ in range(_TRIES):
             waiting = [row for row in rows if row.state is State.RETRY]
             if not waiting:
@@ -175,20 +216,28 @@ class Recalling:
             cancelled = [row for row, ours in zip(waiting, moved, strict=True) if ours]
             self._trace(cancelled)
             self._give_back([(row.lane, row.key) for row in cancelled if not row.doubted])
-            rows = self._rows_of(asked)
+            rows = self._rows_of(asked, after)
         return rows
 
     def _ended(self, rows: Sequence[Covered]) -> list[RecallOutcome]:
         return [_told(row, *_without_provider(row)) for row in rows]
 
-    def _taken_back(self, rows: Sequence[Covered], whole_calls: bool) -> list[RecallOutcome]:
+    def _taken_back(
+        self, asked: _Asked, rows: Sequence[Covered], whole_calls: bool
+    ) -> list[RecallOutcome]:
         calls: dict[tuple[str, str], list[Covered]] = {}
         for row in rows:
             calls.setdefault((row.account, row.provider_id or row.key), []).append(row)
-        return [outcome for call in calls.values() for outcome in self._call(call, whole_calls)]
+        found: list[RecallOutcome] = []
+        for call in calls.values():
+            found += self._call(asked, call, whole_calls)
+        return found
 
-    def _call(self, mine: Sequence[Covered], whole_calls: bool) -> list[RecallOutcome]:
-        """Takes back one provider call; `mine` are its recalled deliveries."""
+    def _call(
+        self, asked: _Asked, mine: Sequence[Covered], whole_calls: bool
+    ) -> list[RecallOutcome]:
+        """Takes back one provider call; `mine` are its deliveries on this page. A later page finds the
+        others that are recalled, as taken back before."""
         first = mine[0]
         if all(row.taken_back for row in mine):
             return [_told(row, RecallVerdict.RECALLED, "taken back before") for row in mine]
@@ -196,41 +245,54 @@ class Recalling:
         hindered = _hindrance(first, pair, self._recalls.now_ms())
         if hindered is not None or pair is None:
             return [_told(row, *(hindered or _GONE)) for row in mine]
-        keys = {row.key for row in mine}
-        shared = self._recalls.of_call(first.account, first.provider_id)
-        others = [row for row in shared if row.key not in keys and _is_sent(row)]
+        shared = [
+            row for row in self._recalls.of_call(first.account, first.provider_id) if _is_sent(row)
+        ]
+        others = [row for row in shared if not asked.covers(row)]
         if others and not whole_calls:
             why = f"its call reached {len(others)} more; --whole-calls takes it back from them too"
             return [_told(row, RecallVerdict.NOT_POSSIBLE, why) for row in mine]
-        return self._ask([*mine, *others], keys, *pair)
+        return self._ask(mine, shared, others, *pair)
 
     def _ask(
-        self, rows: Sequence[Covered], mine: set[str], account: Account, channel: Channel
+        self,
+        mine: Sequence[Covered],
+        shared: Sequence[Covered],
+        others: Sequence[Covered],
+        account: Account,
+        channel: Channel,
     ) -> list[RecallOutcome]:
-        sent = SentCall(rows[0].provider_id)
+        """Has a call taken back: from `mine`, and from `shared`, of which `others` are not recalled."""
+        sent = SentCall(mine[0].provider_id)
         answer = self._engine.recall(channel, account, sent, self._timeout_s)
         verdict, why = _answered(answer, channel)
         if verdict is not RecallVerdict.RECALLED:
-            return [_told(row, verdict, why) for row in rows if row.key in mine]
-        self._recalls.keep([row.key for row in rows])
-        self._recorder.record([self._event(row, Stage.RECALLED, row.state, why) for row in rows])
+            return [_told(row, verdict, why) for row in mine]
+        reached = list({row.key: row for row in (*mine, *shared)}.values())
+        self._recalls.keep([row.key for row in reached])
+        at = self._recalls.now_ms()
+        self._recorder.record(
+            [self._event(at, row, Stage.RECALLED, row.state, why) for row in reached]
+        )
         along = f"{why}, along with those recalled"
-        return [_told(row, verdict, why if row.key in mine else along) for row in rows]
+        return [_told(row, verdict, why) for row in mine] + [
+            _told(row, verdict, along) for row in others
+        ]
 
     def _trace(self, cancelled: Sequence[Covered]) -> None:
-        events = []
+        events, at = [], self._recalls.now_ms()
         for row in cancelled:
             reason = cancelling(row).reason or ""
             dropped = reason == RECALLED
             stage, state = (
                 (Stage.DROPPED, State.DROPPED) if dropped else (Stage.SETTLED, State.PARKED)
             )
-            events.append(self._event(row, stage, state, reason))
+            events.append(self._event(at, row, stage, state, reason))
         self._recorder.record(events)
 
-    def _event(self, row: Covered, stage: Stage, state: State, reason: str) -> TraceEvent:
+    def _event(self, at: int, row: Covered, stage: Stage, state: State, reason: str) -> TraceEvent:
         return TraceEvent(
-            at=self._recalls.now_ms(),
+            at=at,
             stage=stage,
             message_id=row.message_id,
             delivery_key=row.key,
@@ -251,6 +313,19 @@ class Recalling:
     def _hashed(self, row: Covered) -> str:
         channel = row.lane.partition(".")[0]
         return self._hash_receiver(channel, row.receiver) if row.receiver else ""
+
+
+def _unread(asked: _Asked) -> TraceEvent:
+    """Returns the event of a recall that covers no delivery yet, which is told on the name."""
+    of_message = asked.kind is Kind.MESSAGE
+    return TraceEvent(
+        at=asked.made_at,
+        stage=Stage.RECALL_ASKED,
+        message_id=asked.name if of_message else "",
+        biz_id=None if of_message else asked.name,
+        worker=WORKER,
+        detail="nothing of it was read yet",
+    )
 
 
 def _is_sent(row: Covered) -> bool:

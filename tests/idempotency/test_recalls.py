@@ -153,6 +153,29 @@ def test_a_recalled_row_that_may_have_been_sent_is_parked_for_a_person(
     assert cancelling(row).event is Event.BUDGET_SPENT
 
 
+def test_every_row_of_a_name_is_read_page_by_page(
+    ledger: SqlLedger, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("idempotency.recalls.PAGE", 2)
+    made = list[str]()
+    for count in (3, 1, 3):
+        receivers = [f"+861380000000{number}" for number in range(count)]
+        items = deliveries(id=f"m-{len(made)}", biz_id="order-1", receivers=receivers)
+        made += sorted(item.key for item in claimed(ledger, *items))
+        world.advance(1_000)
+    recalls = ledger.recalls()
+    made_at = recalls.announce(Kind.BIZ, "order-1", LIFE_MS)
+    found, last = list[str](), None
+    while rows := recalls.rows(Kind.BIZ, "order-1", made_at, last):
+        assert len(rows) <= 2
+        found += [row.key for row in rows]
+        last = rows[-1]
+    assert found == made
+    first = recalls.rows_in_lanes("m-0", ["sms.notice"])
+    second = recalls.rows_in_lanes("m-0", ["sms.notice"], first[-1])
+    assert [row.key for row in (*first, *second)] == made[:3]
+
+
 def test_what_shared_a_call_is_found_and_what_was_taken_back_is_kept(ledger: SqlLedger) -> None:
     items = claimed(ledger, *deliveries(lane="wecom.notice", receivers=["a", "b"]))
     for item in items:

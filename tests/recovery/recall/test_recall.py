@@ -23,7 +23,7 @@ from message.ids import new_token
 from message.outcomes import Accepted
 from message.states import Event
 from recovery.recall.factory import open_recalling
-from recovery.recall.recall import RecallOutcome, RecallVerdict
+from recovery.recall.recall import Recalled, RecallOutcome, RecallVerdict
 from simulator import Faults, Simulator
 from tests.conformance.samples import sample
 from tests.harness.databases import upgraded
@@ -81,10 +81,12 @@ class Stage:
         assert all(self.ledger.settle(settled))
 
     def recall(self, kind: Kind, name: str, *, whole_calls: bool = False) -> list[RecallOutcome]:
+        return self.recalled(kind, name, whole_calls=whole_calls).deliveries
+
+    def recalled(self, kind: Kind, name: str, *, whole_calls: bool = False) -> Recalled:
         with ExitStack() as stack:
             opened = open_recalling(self.settings, stack, lambda: False)
-            found = opened.recalling.run(kind, name, opened.life_ms, whole_calls=whole_calls)
-        return found.deliveries
+            return opened.recalling.run(kind, name, opened.life_ms, whole_calls=whole_calls)
 
     def taken_back(self) -> int:
         counts = self.provider.report(summary_only=True).summary.counts
@@ -167,6 +169,53 @@ def test_a_business_id_is_recalled_in_every_state_and_each_is_told(stage: Stage)
         RecallVerdict.NOT_POSSIBLE,
         "webhook takes nothing back",
     )
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("idempotency.recalls.PAGE", 2)
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_a_business_id_with_more_rows_than_a_page_is_recalled_whole(stage: Stage) -> None:
+    for number in range(3):
+        stage.sent(stage.claimed(f"sent-{number}", biz_id="b"))
+        (item,) = stage.claimed(f"waits-{number}", biz_id="b")
+        stage.ledger.settle([Settlement(item, Event.NOT_SENT, "http_429")])
+    found = stage.recalled(Kind.BIZ, "b")
+    assert found.verdicts == {RecallVerdict.RECALLED: 3, RecallVerdict.CANCELLED: 3}
+    assert len({one.delivery_key for one in found.deliveries}) == 6
+    assert (found.stopped, found.unlisted) == (True, 0)
+    assert stage.taken_back() == 3
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_a_call_over_several_pages_is_taken_back_once(stage: Stage) -> None:
+    receivers = [f"user-{number}" for number in range(5)]
+    stage.sent(stage.claimed(*receivers, id="m-1", biz_id="b"), stage.claimed("else", id="m-2"))
+    kept = stage.recalled(Kind.BIZ, "b")
+    assert kept.verdicts == {RecallVerdict.NOT_POSSIBLE: 5}
+    whys = {one.why for one in kept.deliveries}
+    assert whys == {"its call reached 1 more; --whole-calls takes it back from them too"}
+    found = stage.recalled(Kind.BIZ, "b", whole_calls=True)
+    assert found.verdicts == {RecallVerdict.RECALLED: 6}
+    assert len({one.delivery_key for one in found.deliveries}) == 6
+    assert stage.taken_back() == 1
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_what_stays_sent_is_listed_first_and_the_rest_is_counted(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recovery.recall.recall.LISTED", 3)
+    for number in range(4):
+        (item,) = stage.claimed(f"waits-{number}", biz_id="b")
+        stage.ledger.settle([Settlement(item, Event.NOT_SENT, "http_429")])
+    stage.sent(stage.claimed("hooked", lane="webhook.notice", biz_id="b"))
+    found = stage.recalled(Kind.BIZ, "b")
+    assert found.verdicts == {RecallVerdict.CANCELLED: 4, RecallVerdict.NOT_POSSIBLE: 1}
+    assert RecallVerdict.NOT_POSSIBLE in {one.verdict for one in found.deliveries}
+    assert (len(found.deliveries), found.unlisted, found.stopped) == (3, 2, False)
 
 
 def test_a_provider_that_does_not_answer_is_asked_again_by_the_next_recall(stage: Stage) -> None:
