@@ -65,6 +65,8 @@ from idempotency.transactions import Clock
 from message.receiver_hash import HashReceiver, hasher
 
 _MAINTAIN_S: Final = 6 * 3600.0
+_AGAIN_S: Final = 300.0
+"""The same after a failure."""
 
 
 def wall_ms() -> int:
@@ -121,9 +123,11 @@ class SqlLedger:
 
     def maintain(self) -> list[str]:
         """Makes the coming days' partitions. Returns the names made."""
-        self._maintain_at = time.monotonic() + _MAINTAIN_S
+        self._maintain_at = time.monotonic() + _AGAIN_S
         with errors():
-            return ensure_partitions(self.database)
+            made = ensure_partitions(self.database)
+        self._maintain_at = time.monotonic() + _MAINTAIN_S
+        return made
 
     def queries(self) -> Queries:
         """Returns searches on this ledger's connections."""

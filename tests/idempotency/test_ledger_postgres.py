@@ -3,11 +3,15 @@
 import json
 import os
 import signal
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from backends.settings import DatabaseSettings, Settings
 from backends.sql import database as sql
@@ -17,7 +21,7 @@ from idempotency.claims import postgres
 from idempotency.claims.rows import ClaimBatch, ClaimRow, OutcomeRow, change
 from idempotency.claims.store import MS_PER_DAY, TakeoverRow
 from idempotency.ledger import LedgerUnavailable, Settlement
-from idempotency.partitions import DAYS_AHEAD, ensure_partitions, partition_name
+from idempotency.partitions import DAYS_AHEAD, LOCK, ensure_partitions, partition_name
 from idempotency.payload_cipher import PayloadCipher
 from idempotency.sql_ledger import upgrade
 from message.states import Event
@@ -88,6 +92,69 @@ def test_sweeping_makes_the_coming_days(postgres: World, monkeypatch: pytest.Mon
     monkeypatch.setattr(ledger, "_maintain_at", 0.0)
     ledger.sweep()
     assert name in partitions(postgres)
+
+
+@contextmanager
+def long_reader(world: World) -> Iterator[None]:
+    """Holds the locks of one who reads all partitions, as a backup does."""
+    with psycopg.connect(world.url.replace("+psycopg", "")) as reader:
+        reader.execute("SELECT count(*) FROM deliveries JOIN payloads USING (day)")
+        yield
+
+
+def test_a_long_reader_ends_neither_a_start_nor_a_sweep_while_the_next_days_are_there(
+    postgres: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = postgres.open()
+    ledger.register(worker())
+    postgres.advance(MS_PER_DAY)
+    (dead,) = claimed(ledger, delivery())
+    postgres.advance(60_000)
+    with long_reader(postgres), capture_logs() as logs:
+        began = time.monotonic()
+        postgres.open()
+        monkeypatch.setattr(ledger, "_maintain_at", 0.0)
+        assert ledger.sweep() == [("w1", 1)], "the sweep itself is done"
+        assert time.monotonic() - began < sql.BUSY_MS / 1_000
+    assert [one["event"] for one in logs].count("ledger.partitions_wait") == 2
+    assert postgres.states()[dead.key] == "UNKNOWN"
+    assert ledger.maintain() == [
+        partition_name(table, TODAY + DAYS_AHEAD + 1) for table in ("deliveries", "payloads")
+    ]
+
+
+def test_what_is_there_is_found_without_a_lock(postgres: World) -> None:
+    ledger = postgres.open()
+    with psycopg.connect(postgres.url.replace("+psycopg", "")) as archiving, capture_logs() as logs:
+        archiving.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+        archiving.execute("LOCK TABLE deliveries_default IN ACCESS EXCLUSIVE MODE")
+        assert ledger.maintain() == []
+    assert logs == []
+
+
+def test_a_partition_of_tomorrow_is_waited_for_and_tried_again_soon(
+    postgres: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sql._SESSION, "lock_timeout", "400")
+    ledger = postgres.open()
+    postgres.advance(DAYS_AHEAD * MS_PER_DAY)
+    with long_reader(postgres), pytest.raises(LedgerUnavailable, match="lock timeout"):
+        ledger.maintain()
+    assert ledger._maintain_at - time.monotonic() < 600
+    assert partition_name("deliveries", TODAY + DAYS_AHEAD + 1) in ledger.maintain()
+    assert ledger._maintain_at - time.monotonic() > 3_600
+
+
+def test_a_day_in_the_default_partition_makes_no_other_urgent(postgres: World) -> None:
+    ledger = postgres.open()
+    ledger.register(worker())
+    postgres.run(f"DROP TABLE {partition_name('deliveries', TODAY)}")
+    claimed(ledger, delivery())
+    postgres.run(f"DROP TABLE {partition_name('payloads', TODAY + DAYS_AHEAD)}")
+    with long_reader(postgres), capture_logs() as logs:
+        assert ledger.maintain() == []
+    assert "ledger.partitions_wait" in [one["event"] for one in logs]
+    assert ledger.maintain() == [partition_name("payloads", TODAY + DAYS_AHEAD)]
 
 
 def test_a_role_that_may_make_no_tables_still_opens(postgres: World) -> None:
