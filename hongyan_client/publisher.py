@@ -6,8 +6,9 @@ record is dropped and no thread is started for one.
 The holder of the poll lock polls librdkafka, ends the records and runs their callbacks. That is the thread
 of the publisher, or a thread inside `publish` or `flush`: a busy caller then pays no switch of threads.
 
-A fatal error of the idempotent producer ends its records as in doubt; a new producer takes over. Callbacks
-run without the publisher's lock, and may publish.
+A fatal error of the idempotent producer ends its records as in doubt; a new producer takes over. While
+librdkafka refuses to open one, the publisher takes nothing and tries again. Callbacks run without the
+publisher's lock, and may publish.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ _CALLER_POLLS_S: Final = 0.003
 _DRIVER_POLLS_S: Final = 0.02
 """The same while callers hand over batches: each look of the thread takes the interpreter from them."""
 _PURGE_S: Final = 5.0
+_REOPEN_S: Final = 1.0
+"""Pause after librdkafka refused to open a new producer."""
 _EXIT_S: Final = 10.0
 _LOG_LEVEL: Final = 4  # syslog's "warning"
 _open_publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
@@ -140,10 +143,15 @@ class Publisher:
         self._age = self._ages.now() if self._ages else 0  # written by the holder of the poll lock
         self._closed = ""  # the reason; written by `close` under the lock, or after a fork
         self._shut = False  # `take` takes nothing; written under the lock, or after a fork
-        self._stopping = False  # written by `close`; read by the publisher's thread
+        self._stopping = (
+            False  # written by `close`, or after a fork; read by the publisher's thread
+        )
         self._kafka_log = KafkaLog()
         self._client = self._opened()  # replaced under both locks
         self._former: Producer | None = None  # purged; written by the holder of the poll lock
+        self._reopen_at = (
+            0.0  # 0: no new producer was refused; written by the holder of the poll lock
+        )
         self._thread = threading.Thread(target=self._run, name="hongyan-publisher", daemon=True)
         self._thread.start()
         _open_publishers.add(self)
@@ -258,11 +266,14 @@ class Publisher:
             self._closed = self._closed or "the publisher is closed; open another one"
             self._shut = True
         atexit.unregister(self._close_at_exit)
-        if not self._thread.is_alive() or self._stopping:
+        if self._stopping:
             return 0
         left = self.flush(timeout_s)
         self._stopping = True
-        self._thread.join(_PURGE_S + 2 * _POLL_S)
+        if self._thread.is_alive():
+            self._thread.join(_PURGE_S + 2 * _POLL_S)
+        else:  # an error ended it
+            self._end_rest()
         return left
 
     def take(
@@ -315,7 +326,8 @@ class Publisher:
     def _await_room(self, until: float, deadline_s: float) -> None:
         """Waits until records ended. Raises BufferFull at the deadline; up to `_PURGE_S` later while a new
         producer takes over."""
-        left = until - time.monotonic() + (_PURGE_S if self._shut else 0)
+        takes_over = self._shut and not self._reopen_at
+        left = until - time.monotonic() + (_PURGE_S if takes_over else 0)
         if left <= 0 or self._poller == threading.get_ident():
             raise BufferFull(
                 f"Kafka acknowledged too little within {deadline_s:g} s, and the buffer of "
@@ -373,6 +385,10 @@ class Publisher:
             leave_s = _DRIVER_POLLS_S if self._drivers else _CALLER_POLLS_S
             if time.monotonic() - self._polled_at < leave_s or not self._poll(_POLL_S):
                 time.sleep(leave_s)
+        self._end_rest()
+
+    def _end_rest(self) -> None:
+        """Ends the open records as in doubt. Nothing is taken any more."""
         with self._poll_lock:
             self._poller = threading.get_ident()
             with self._lock:  # a record that is being taken now is among them
@@ -397,25 +413,47 @@ class Publisher:
 
     def _renew(self) -> None:
         """Takes the open records back and opens a new producer: a purge leaves gaps in the old one's
-        sequence. Call with the poll lock. After an exception, as of a signal, the next poll goes on."""
+        sequence. Without a new one nothing is taken, and the next poll tries again. Call with the poll
+        lock. After an exception, as of a signal, the next poll goes on."""
         if self._former is None:
             self._replace()
         if self._former is not None:
             self._report_ends(self._former)
         with self._lock:
+            refused = self._former is self._client
             self._former = None
-            self._fatal = False
-            self._shut = bool(self._closed)
+            self._fatal = refused
+            self._shut = refused or bool(self._closed)
             self._room.notify_all()
 
     def _replace(self) -> None:
-        """Purges the producer and puts a new one in its place. The old one's records are yet to end."""
-        fresh = self._opened()
+        """Purges the producer and puts a new one in its place, if librdkafka opens one. The old one's
+        records are yet to end."""
+        fresh = self._opened_again()
         with self._lock:
             self._fatal = True
-            self._shut = self._shut or self._ages is not None
+            self._shut = self._shut or fresh is None or self._ages is not None
             self._client.purge()
-            self._former, self._client = self._client, fresh
+            self._former = self._client
+            if fresh is not None:
+                self._client = fresh
+
+    def _opened_again(self) -> Producer | None:
+        """Returns a new producer. None if librdkafka refuses one, as while a CA file is exchanged, or
+        refused one less than `_REOPEN_S` ago."""
+        if time.monotonic() < self._reopen_at:
+            return None
+        try:
+            fresh = self._opened()
+        except WrongProperties as exc:
+            if not self._reopen_at:
+                log.error("no new producer could be opened: %s; further tries are not logged", exc)
+            self._reopen_at = time.monotonic() + _REOPEN_S
+            return None
+        if self._reopen_at:
+            log.warning("a new producer was opened; records go to Kafka again")
+        self._reopen_at = 0.0
+        return fresh
 
     def _report_ends(self, client: Producer) -> None:
         """Ends the records of a purged producer. Call with the poll lock alone: callbacks run."""
@@ -449,7 +487,7 @@ class Publisher:
         self._closed = (
             "the process was forked after the publisher was opened; open one in the child"
         )
-        self._shut = True
+        self._shut = self._stopping = True
         self._lock = threading.Lock()
         atexit.unregister(self._close_at_exit)
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from backends.kafka.embedded import EmbeddedKafka
+from hongyan_client import publisher as publisher_module
 from hongyan_client.errors import (
     BufferFull,
     ClientClosed,
@@ -336,6 +337,45 @@ def test_a_fatal_error_ends_the_open_records_and_a_new_producer_takes_over(
     publisher._on_error(FatalError())  # type: ignore[arg-type]
     await_(lambda: not publisher._fatal, what="a quick producer")
     assert publisher.publish(record("fatal", 9), 5).result(PATIENCE_S).topic == "fatal"
+
+
+def test_a_refused_producer_is_opened_later_and_no_record_is_lost_meanwhile(
+    cluster: EmbeddedKafka,
+    opened: Opened,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file of certificates is being exchanged while a new producer is opened."""
+    monkeypatch.setattr(publisher_module, "_REOPEN_S", 0.05)
+    errors: list[str] = []
+    monkeypatch.setattr(publisher_module.log, "error", lambda text, *_: errors.append(text))
+    publisher = opened(cluster.bootstrap, properties={"linger.ms": 60_000}, together=True)
+    lost = held(publisher, "refused", 3)
+    publisher._config |= {"security.protocol": "ssl", "ssl.ca.location": "/no/such/file"}
+    publisher._on_error(FatalError())  # type: ignore[arg-type]
+    assert [type(future.exception(PATIENCE_S)) for future in lost] == [SendInDoubt] * 3
+    began = time.monotonic()
+    with pytest.raises(BufferFull):
+        publisher.publish(record("refused", 8), 0.3)
+    assert time.monotonic() - began < 2
+    assert publisher.take_back()
+    publisher._config |= {"security.protocol": "plaintext", "linger.ms": 0}
+    assert publisher.publish(record("refused", 9), PATIENCE_S).result(PATIENCE_S).offset == 0
+    assert sum(one.startswith("no new producer") for one in errors) == 1
+    assert publisher.close(PATIENCE_S) == 0
+
+
+def test_close_ends_the_records_of_a_publisher_whose_thread_has_died(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = opened(NOWHERE)
+    monkeypatch.setattr(threading, "excepthook", lambda _args: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(publisher, "_poll", dict[str, str]().__getitem__)
+        publisher._thread.join(PATIENCE_S)
+    futures = held(publisher, "t", 4)
+    assert publisher.close(0.1) == 4
+    assert [type(future.exception(0)) for future in futures] == [SendInDoubt] * 4
+    assert publisher.close(0.1) == 0
 
 
 class FatalError:
