@@ -8,6 +8,7 @@ compose ─▶ record ─▶ publisher's buffer ─▶ acknowledged
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import socket
@@ -19,11 +20,18 @@ from hongyan_client.accepted_recorder import AcceptedRecorder
 from hongyan_client.composition import encoded, refused
 from hongyan_client.errors import BufferFull, ClientError, SendFailed, WrongNotification
 from hongyan_client.hot_keys import KeyShares
-from hongyan_client.metrics import ACKNOWLEDGED, ClientFigures, EndCounts, Observer, SendEnd
+from hongyan_client.metrics import (
+    ACKNOWLEDGED,
+    SPOOLED,
+    ClientFigures,
+    EndCounts,
+    Observer,
+    SendEnd,
+)
 from hongyan_client.options import ClientOptions
 from hongyan_client.overflow import OpenOverflow, Overflow
 from hongyan_client.overflow_queue import OverflowQueue
-from hongyan_client.publisher import POLL_EVERY, MayPass, MustWait, Publisher
+from hongyan_client.publisher import EXIT_S, POLL_EVERY, MayPass, MustWait, Publisher
 from hongyan_client.records import OVERHEAD, Record, RecordParts
 from hongyan_client.sends.lane_route import LaneRoute
 from hongyan_client.sends.pending_result import PendingResult
@@ -46,6 +54,8 @@ _SPENT: Final = OVERHEAD + len(_ID_HEADER)
 _CONTEXT_BYTES: Final = len(HEADER) + 55
 _CODE_UNKNOWN = "error"
 _LOOK_S, _PAUSE_S = 0.05, 0.005
+_KEEP_S: Final = 5.0
+"""Shortest time that `close` gives the overflow for what Kafka did not take."""
 
 
 Wired = tuple[RecordParts, int, LaneRoute, int]
@@ -95,6 +105,8 @@ class ClientCore:
             self._queue = OverflowQueue(self._overflow, options.limits.records)
             self._may_pass = self._queue.may_pass
         self.watched = self._trace is not None or observer is not None
+        self._pid = os.getpid()
+        atexit.register(self._close_at_exit)  # after the publisher's: it runs before that
 
     def prepared(
         self, notification: Notification, traceparent: str | None
@@ -272,18 +284,25 @@ class ClientCore:
         return self._overflow.drain(timeout_s) if self._overflow is not None else 0
 
     def close(self, timeout_s: float) -> int:
-        """Flushes, writes the trace, and closes all. Returns the number of records without an end that is
-        safe."""
+        """Flushes, writes the trace, and closes all. Returns the number of notifications that are not safe:
+        those that failed meanwhile, and those without an end."""
+        atexit.unregister(self._close_at_exit)
         until = time.monotonic() + timeout_s
+        failed_before = self._counts.failed
         if self._trace is not None:
             self.flush(timeout_s)
             self._trace.close(max(0.0, until - time.monotonic()))
-        left = self.publisher.close(max(0.0, until - time.monotonic()))
+        self.publisher.close(max(0.0, until - time.monotonic()))
         if self._queue is not None:
-            left = self._queue.close(max(1.0, until - time.monotonic()))
+            self._queue.close(max(_KEEP_S, until - time.monotonic()))
         if self._overflow is not None:
             self._overflow.close(max(1.0, until - time.monotonic()))
-        return left
+        return self._counts.open + self._counts.failed - failed_before
+
+    def _close_at_exit(self) -> None:
+        """Closes in the process that opened; a forked child leaves all to its parent."""
+        if os.getpid() == self._pid and (left := self.close(EXIT_S)):
+            log.error("the process ends with %d notifications that are not safe", left)
 
     def acknowledged(self, send: PendingSend, sent: SentNotification) -> None:
         """Announces an acknowledgement. Runs in the thread that polls."""
@@ -326,5 +345,5 @@ class ClientCore:
 
 def _code_of(result: SendResult) -> str:
     if isinstance(result, SentNotification):
-        return "spooled"
+        return SPOOLED
     return str(getattr(result, "code", _CODE_UNKNOWN))

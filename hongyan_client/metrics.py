@@ -12,6 +12,7 @@ from hongyan_client.hot_keys import HotKey
 from hongyan_client.sends.lane_route import LaneRoute
 
 ACKNOWLEDGED: Final = "acknowledged"
+SPOOLED: Final = "spooled"
 
 
 class SendEnd(NamedTuple):
@@ -65,6 +66,12 @@ class EndCounts:
         with self._lock:
             acknowledged = sum(route.acknowledged for route in self._routes)
             return self._begun + sum(map(len, self._batches)) - self._ended - acknowledged
+
+    @property
+    def failed(self) -> int:
+        """Sends that ended in neither Kafka nor the overflow."""
+        with self._lock:
+            return sum(n for (_lane, code), n in self._counts.items() if code != SPOOLED)
 
     def know(self, route: LaneRoute) -> None:
         """Counts the acknowledgements of this lane, too."""

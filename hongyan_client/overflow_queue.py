@@ -58,16 +58,14 @@ class OverflowQueue:
                 )
             self._add(send)
 
-    def close(self, timeout_s: float) -> int:
-        """Waits until all is kept. Returns the number of sends that were not; idempotent."""
+    def close(self, timeout_s: float) -> None:
+        """Waits until all is kept, at most `timeout_s` seconds; idempotent."""
         until = time.monotonic() + timeout_s
         with self._changed:
             self._changed.wait_for(lambda: not self._keys, timeout_s)
             self._closed = True
             self._changed.notify_all()
-            left = sum(self._keys.values())
         self._thread.join(max(0.0, until - time.monotonic()))
-        return left
 
     def _add(self, send: PendingSend) -> None:
         self._queue.append(send)

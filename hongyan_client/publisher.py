@@ -63,7 +63,8 @@ _DRIVER_POLLS_S: Final = 0.02
 _PURGE_S: Final = 5.0
 _REOPEN_S: Final = 1.0
 """Pause after librdkafka refused to open a new producer."""
-_EXIT_S: Final = 10.0
+EXIT_S: Final = 10.0
+"""Longest wait for Kafka where a process ends without `close`."""
 _LOG_LEVEL: Final = 4  # syslog's "warning"
 _open_publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
 
@@ -259,7 +260,7 @@ class Publisher:
             with self._lock:
                 self._drivers -= 1
 
-    def close(self, timeout_s: float = _EXIT_S) -> int:
+    def close(self, timeout_s: float = EXIT_S) -> int:
         """Waits like `flush`, then ends the rest as in doubt. Returns their number; idempotent.
         Never call it in a callback of a future."""
         with self._lock:

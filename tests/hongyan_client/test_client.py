@@ -343,6 +343,25 @@ def test_an_overflow_keeps_at_close_what_kafka_did_not_take() -> None:
     assert overflow.waiting() == 1
 
 
+def test_close_counts_what_the_overflow_did_not_keep() -> None:
+    client = Client(NOWHERE, options=UNTRACED, overflow=MemoryOverflow)
+    overflow: Any = client._core._overflow
+    overflow.full = True
+    futures = [client.send(notice(number)) for number in range(3)]
+    assert client.close(0.2) == 3
+    assert [type(future.exception(0)) for future in futures] == [ClientError] * 3
+    assert client.close(0.2) == 0
+
+
+def test_close_counts_notifications_and_no_trace_records() -> None:
+    with EmbeddedKafka() as late:
+        client = Client(late.bootstrap)
+        client.send(notice(1)).result(PATIENCE_S)
+        with paused(late):
+            assert client.close(0.2) == 0
+    assert client.figures().trace_dropped
+
+
 def test_the_asyncio_twin_sends_by_the_same_core(cluster: EmbeddedKafka) -> None:
     async def main() -> None:
         async with AsyncClient(cluster.bootstrap, topic_prefix="t7", options=UNTRACED) as client:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +17,9 @@ from hongyan_client import BufferLimits, Client, ClientOptions, Composition, Not
 from hongyan_client.spool import spool as spool_module
 from hongyan_client.spool.spool import Spool
 from message.envelope import decode
-from tests.hongyan_client.looking import contents, paused
+from tests.hongyan_client.looking import NOWHERE, contents, paused
 
-KEYS, COUNT = 8, 240
+KEYS, COUNT, MANY = 8, 240, 3_000
 TOPIC = "hongyan.dispatch.sms.notice"
 OPTIONS = ClientOptions(
     trace=False, deadline_s=0.5, delivery_timeout_s=2.0, limits=BufferLimits(records=40)
@@ -38,6 +42,26 @@ def records_in(bootstrap: str) -> int:
 def notice(number: int) -> Notification:
     more = Composition(id=f"n-{number}", ordering_key=f"k{number % KEYS}")
     return compose("sms.notice", ["+8613800000001"], content={"n": number}, more=more)
+
+
+def test_a_process_that_ends_without_close_leaves_all_in_the_spool(tmp_path: Path) -> None:
+    program = f"""
+from functools import partial
+from hongyan_client import Client, ClientOptions, compose, core
+from hongyan_client.spool.spool import Spool
+
+core.EXIT_S = 0.5
+options = ClientOptions(trace=False)
+client = Client({NOWHERE!r}, options=options, overflow=partial(Spool, {str(tmp_path / "spool")!r}))
+for number in range({MANY}):
+    client.send(compose("sms.notice", ["+8613800000001"], content={{"n": number}}))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=True, timeout=60, stderr=subprocess.PIPE, text=True
+    )
+    with closing(sqlite3.connect(tmp_path / "spool" / "spool.db")) as file:
+        assert file.execute("SELECT count(*) FROM records").fetchone() == (MANY,)
+    assert "the process ends" not in ended.stderr
 
 
 def test_an_outage_costs_no_notification_and_no_order(
