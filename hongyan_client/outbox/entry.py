@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hongyan_client.outbox.tables import PENDING
+from hongyan_client.traceparent import HEADER as TRACE_HEADER
+from hongyan_client.traceparent import checked as checked_context
 from message import envelope
 from message.envelope import EnvelopeError, Notification
 from message.ids import new_id
@@ -20,7 +22,6 @@ _MS: Final = 1_000
 _INT32: Final = 2**31 - 1
 _MAX_ATTEMPTS: Final = 1_000
 ID_HEADER: Final = "hongyan-id"
-TRACE_HEADER: Final = "traceparent"
 _HEADERS: Final = msgspec.json.Decoder(list[tuple[str, str]])
 MAX_AHEAD_MS: Final = 400 * 86_400_000
 """A delayed notification further ahead is a mistake of units."""
@@ -67,14 +68,15 @@ def entry_of(
     traceparent: str | None = None,
 ) -> OutboxEntry:
     """Returns the row for a notification. A mapping may leave out `v`, `id` and `created_at`, and keeps
-    fields that the envelope does not know. A delayed one lives from `send_at` on. Raises EnvelopeError,
-    ValueError."""
+    fields that the envelope does not know. A delayed one lives from `send_at` on. A `traceparent` that is
+    no W3C context is left out. Raises EnvelopeError, ValueError."""
     at = None if send_at is None else _millis(send_at)
     value = _encoded(notification, at)
     checked = envelope.decode(value)
     headers = [[ID_HEADER, checked.id]]
-    if traceparent is not None:
-        headers.append([TRACE_HEADER, traceparent])
+    context = None if traceparent is None else checked_context(traceparent)
+    if context is not None:
+        headers.append([TRACE_HEADER, context])
     topic = checked.lane.topic(topic_prefix)
     terms = retry.checked()
     return OutboxEntry(

@@ -3,6 +3,7 @@
 acknowledged                       → SENT
 certainly not in Kafka, in doubt   → again after a back-off, with the same id; spent → PARKED
 refused for what it is             → PARKED
+makes no record                    → PARKED, without harm to the other rows
 not handed to Kafka                → given back, and the attempt does not count
 """
 
@@ -65,6 +66,8 @@ class StartedBatch(NamedTuple):
     """Rows that were not handed over: no room, or the lease had ended."""
     spent: Sequence[ClaimedRow]
     """Rows whose attempts were all used up by processes that ended."""
+    wrong: Sequence[FailedRow] = ()
+    """Rows that make no record."""
 
 
 class EndedBatch(NamedTuple):
@@ -87,17 +90,18 @@ def publish_batch(
     end of the lease less a margin: a process may have slept."""
     spent = [row for row in batch.rows if row.attempt > row.max_attempts]
     ready = [row for row in batch.rows if row.attempt <= row.max_attempts] if spent else batch.rows
+    ready, records, wrong = _made(ready)
     ends = BatchEnds()
     started = 0
     while started < len(ready) and (left := until - monotonic()) > 0:
-        records = [_record(row) for row in ready[started : started + _TOGETHER]]
+        some = records[started : started + _TOGETHER]
         noted = _Offset(ends, started).note if started else ends.note
-        taken = publisher.publish_batch(records, noted, min(left, _FULL_S))
+        taken = publisher.publish_batch(some, noted, min(left, _FULL_S))
         started += taken
-        if taken < len(records):
+        if taken < len(some):
             break
     ends.expect(started)
-    return StartedBatch(batch.token, ready[:started], ends, ready[started:], spent)
+    return StartedBatch(batch.token, ready[:started], ends, ready[started:], spent, wrong)
 
 
 def await_batch(
@@ -108,6 +112,7 @@ def await_batch(
 ) -> EndedBatch:
     """Waits for the acknowledgements, at most until `until`. A record without one is in doubt."""
     failed = [FailedRow(row, ENDED, True, None) for row in started.spent]
+    failed += started.wrong
     ends = started.ends.wait(max(0.0, until - monotonic()))
     sent: list[ClaimedRow] = []
     places: list[Acknowledged] = []
@@ -148,6 +153,24 @@ def backoff_ms(row: ClaimedRow, chance: float) -> int:
     doublings = min(row.attempt - 1, _MOST_DOUBLINGS)
     whole = min(row.retry_cap_ms, row.retry_base_ms << doublings)
     return int(whole * (1 - chance / 2))
+
+
+def _made(
+    rows: Sequence[ClaimedRow],
+) -> tuple[Sequence[ClaimedRow], list[Record], list[FailedRow]]:
+    """Returns the rows that make a record, their records, and the others."""
+    try:
+        return rows, [_record(row) for row in rows], []
+    except Exception:  # whatever a row holds, it fails alone: each is tried by itself
+        good, records, wrong = list[ClaimedRow](), list[Record](), list[FailedRow]()
+    for row in rows:
+        try:
+            records.append(_record(row))
+        except Exception as exc:
+            wrong.append(FailedRow(row, f"the row makes no record for Kafka: {exc}", False, None))
+        else:
+            good.append(row)
+    return good, records, wrong
 
 
 def _record(row: ClaimedRow) -> Record:

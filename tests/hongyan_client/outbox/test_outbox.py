@@ -208,6 +208,13 @@ def test_unknown_fields_and_the_trace_context_travel_on(place: OutboxPlace) -> N
     assert parent in row.headers
 
 
+def test_a_context_that_is_none_of_w3c_is_left_out(sqlite_place: OutboxPlace) -> None:
+    """A web server gives bytes of a header that are no text as lone surrogates."""
+    header = b"00-4bf92f3577b34da6a3ce929d0e0e4736-\xff".decode("utf-8", "surrogateescape")
+    message_id = sqlite_place.add(traceparent=header)
+    assert msgspec.json.decode(sqlite_place.row(message_id).headers) == [["hongyan-id", message_id]]
+
+
 def test_a_slow_transaction_loses_nothing_to_the_ones_that_overtake_it(place: OutboxPlace) -> None:
     """Id 1 in flight, id 2 commits and goes, then id 1 commits: no cursor may have passed it."""
     if place.engine.dialect.name == "sqlite":

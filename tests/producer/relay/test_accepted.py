@@ -68,7 +68,9 @@ def test_a_row_that_failed_is_not_announced(sqlite_place: OutboxPlace, kept: Kep
 
 
 def test_a_context_that_is_none_is_left_out(sqlite_place: OutboxPlace, kept: Kept) -> None:
-    sqlite_place.add(traceparent="00-1-2-01")
+    message_id = sqlite_place.add()
+    headers = f'[["hongyan-id", "{message_id}"], ["traceparent", "00-1-2-01"]]'
+    sqlite_place.set(message_id, f"headers = '{headers}'")
     announcing(sqlite_place, Broker(), kept).step()
     assert [event.traceparent for event in kept.events] == [None]
 

@@ -16,6 +16,7 @@ from tests.hongyan_client.outbox.broker import Broker
 from tests.hongyan_client.outbox.places import OutboxPlace, notice
 from tests.producer.relay.running import RelayRun, running
 
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 AWAY = SendInDoubt("no answer in time", "msg_timed_out")
 
 
@@ -25,14 +26,17 @@ def broker() -> Broker:
 
 
 def test_a_row_is_published_as_it_was_written(place: OutboxPlace, broker: Broker) -> None:
-    message_id = place.add("order-1", traceparent="00-1-2-01")
+    message_id = place.add("order-1", traceparent=TRACEPARENT)
     run = RelayRun(place.store, broker)
     assert run.step() == 1
     (record,) = broker.came
     assert record.topic == "hongyan.dispatch.sms.notice"
     assert record.key == b"order-1"
     assert record.value.decode() == place.row(message_id).payload
-    assert record.headers == [("hongyan-id", message_id.encode()), ("traceparent", b"00-1-2-01")]
+    assert record.headers == [
+        ("hongyan-id", message_id.encode()),
+        ("traceparent", TRACEPARENT.encode()),
+    ]
     assert place.states() == {message_id: "SENT"}
     assert run.count("relay_published_total", lane="sms.notice") == 1
 
@@ -138,6 +142,19 @@ def test_a_record_that_no_try_can_deliver_is_parked_at_once(
     run = RelayRun(place.store, broker)
     run.step()
     assert place.states() == {message_id: "PARKED"}
+    assert not run.outage.lasts
+
+
+def test_a_row_that_makes_no_record_is_parked_alone(place: OutboxPlace, broker: Broker) -> None:
+    first, strange, last = place.add(), place.add("order-1"), place.add()
+    place.set(strange, "headers = '{}'")
+    run = RelayRun(place.store, broker)
+    run.step()
+    assert broker.ids == [first, last]
+    assert place.states() == {first: "SENT", strange: "PARKED", last: "SENT"}
+    assert place.row(strange).maybe_sent == 0
+    (alert,) = place.rows.take_alerts()
+    assert "makes no record" in alert.text
     assert not run.outage.lasts
 
 
