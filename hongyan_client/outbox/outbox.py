@@ -37,6 +37,7 @@ HEAD_START_MS: Final = 2_000
 NOTIFY_EVERY_S: Final = 0.01
 _NOTIFY: Final = text("SELECT pg_notify(:channel, '')")
 _COMMITTED: Final = "hongyan_outbox_rows"
+"""With the outbox, the key of its rows in `Session.info`."""
 
 SyncSession = Session | scoped_session[Any] | Connection
 AsyncUnit = AsyncSession | AsyncConnection
@@ -194,20 +195,26 @@ class Outbox:
 
     def _note(self, session: Session, row_id: int) -> None:
         """Keeps the row for the hand-over at the end of the outermost transaction."""
-        rows: list[int] | None = session.info.get(_COMMITTED)
+        rows: list[int] | None = session.info.get((_COMMITTED, self))
         if rows is None:
-            rows = session.info[_COMMITTED] = []
+            rows = session.info[_COMMITTED, self] = []
             event.listen(session, "after_commit", self._committed)
-            event.listen(session, "after_rollback", _forget)
+            event.listen(session, "after_rollback", self._forget)
         rows.append(row_id)
 
     def _committed(self, session: Session) -> None:
         """Hands rows over; a savepoint's end is none. Those that a savepoint undid are not found."""
         if session.in_nested_transaction() or self._after_commit is None:
             return
-        rows, session.info[_COMMITTED] = session.info.get(_COMMITTED) or [], []
+        kept = (_COMMITTED, self)
+        rows, session.info[kept] = session.info.get(kept) or [], []
         if rows:
             self._after_commit.hand_over(rows)
+
+    def _forget(self, session: Session) -> None:
+        """Drops the rows of a transaction that was rolled back."""
+        if not session.in_nested_transaction():
+            session.info[_COMMITTED, self] = []
 
     def _recall_statement(self) -> Executable:
         rows = self.tables.rows
@@ -220,9 +227,3 @@ class Outbox:
             )
             .values(state=RECALLED, next_at=null(), done_at=DatabaseMillis())
         )
-
-
-def _forget(session: Session) -> None:
-    """Drops the rows of a transaction that was rolled back."""
-    if not session.in_nested_transaction():
-        session.info[_COMMITTED] = []

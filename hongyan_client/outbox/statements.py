@@ -37,7 +37,8 @@ _WAITS: Final = """(
             OR EXISTS (SELECT 1 FROM {t} p WHERE p.key_hash = {s}.key_hash AND p.state = 'PARKED'
                           AND p.id < {s}.id))))"""
 _DUE: Final = "next_at <= {now}"
-_THESE: Final = "id {in_ids} AND state = 'PENDING' AND attempt = 0"
+_THESE: Final = "id {in_ids} AND state = 'PENDING' AND attempt = 0 AND send_at IS NULL"
+"""No delayed row is handed over. An id that a savepoint's rollback freed may be one's, on SQLite."""
 _CLAIM_POSTGRES: Final = """
 WITH due AS MATERIALIZED (
     SELECT id, created_day, key_hash, state, held FROM {t}

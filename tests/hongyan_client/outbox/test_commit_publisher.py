@@ -47,6 +47,45 @@ def test_rows_of_a_savepoint_that_was_undone_are_not_published(place: OutboxPlac
     assert broker.ids == [kept.id]
 
 
+def test_a_delayed_row_with_the_id_of_an_undone_one_waits_for_its_time(place: OutboxPlace) -> None:
+    """SQLite gives the ids of a savepoint that was undone again."""
+    broker = Broker()
+    tomorrow = time.time_ns() // 1_000_000 + 86_400_000
+    with publishing(place, broker) as outbox, Session(place.engine) as session:
+        undone = session.begin_nested()
+        outbox.add(session, notice())
+        undone.rollback()
+        delayed = outbox.add(session, notice(), send_at=tomorrow)
+        session.commit()
+    assert broker.ids == []
+    assert place.states() == {delayed.id: "PENDING"}
+
+
+def test_each_outbox_of_a_session_hands_over_its_own_rows(sqlite_place: OutboxPlace) -> None:
+    engine = sqlite_place.engine
+    mail = Outbox("mail_outbox")
+    with engine.begin() as connection:
+        mail.tables.rows.metadata.create_all(connection)
+    brokers = Broker(), Broker()
+    publishers = (
+        CommitPublisher(engine, brokers[0]),
+        CommitPublisher(engine, brokers[1], "mail_outbox"),
+    )
+    sms, mail = (
+        Outbox(after_commit=publishers[0]),
+        Outbox("mail_outbox", after_commit=publishers[1]),
+    )
+    with Session(engine) as session:
+        mail.add(session, notice())
+        session.rollback()
+        texts = [sms.add(session, notice()).id for _ in range(2)]
+        letter = mail.add(session, notice())
+        session.commit()
+    for own in publishers:
+        own.close()
+    assert [broker.ids for broker in brokers] == [texts, [letter.id]]
+
+
 def test_one_key_keeps_its_order_over_commit_and_relay(place: OutboxPlace) -> None:
     earlier = place.add("order-1")
     broker = Broker()
