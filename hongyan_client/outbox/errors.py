@@ -2,7 +2,8 @@
 
     OutboxTrouble
      ├─ OutboxAway       the database does not answer, or refuses for now: the same call may work later
-     └─ OutboxMissing    the tables are not there; the business's migration makes them
+     ├─ OutboxMissing    the tables are not there; the business's migration makes them
+     └─ OutboxForbidden  the database's user lacks a right; a person grants it
 
 An envelope that breaks its rules is `message.envelope.EnvelopeError`. Any other error of a driver is a bug
 and stays as it is.
@@ -28,7 +29,11 @@ class OutboxMissing(OutboxTrouble):
     """The outbox's tables do not exist."""
 
 
-_MISSING_STATE = "42P01"  # PostgreSQL
+class OutboxForbidden(OutboxTrouble):
+    """The database's user lacks a right on the outbox's tables."""
+
+
+_MISSING_STATE, _FORBIDDEN_STATE = "42P01", "42501"  # PostgreSQL
 _MISSING_NUMBER = 1146  # MySQL
 
 
@@ -44,6 +49,11 @@ def outbox_errors(name: str) -> Iterator[None]:
             raise OutboxMissing(
                 f"there is no table {name}: run the business's migration that calls"
                 " hongyan_client.outbox.migration.upgrade"
+            ) from exc
+        if getattr(exc.orig, "sqlstate", None) == _FORBIDDEN_STATE:
+            raise OutboxForbidden(
+                f"the database's user lacks a right ({_first_line(exc)}): docs/outbox.md names the"
+                " rights of a relay"
             ) from exc
         if not _is_away(exc):
             raise

@@ -26,6 +26,12 @@ SELECT c.relname FROM pg_inherits i
  WHERE i.inhparent = CAST(:parent AS regclass) ORDER BY c.relname""")
 
 
+_OWNED: Final = text("""
+SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class
+ WHERE oid = CAST(:parent AS regclass)
+    OR oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(:parent AS regclass))""")
+
+
 class DayPartition(NamedTuple):
     """One partition and its day."""
 
@@ -64,6 +70,11 @@ def partitions_of(connection: Connection, name: str) -> list[DayPartition]:
             day = datetime.strptime(match.group(1), "%Y%m%d").replace(tzinfo=UTC).date()
             found.append(DayPartition(partition, day))
     return found
+
+
+def owns_partitions(connection: Connection, name: str) -> bool:
+    """Whether the database's user owns the table and its partitions, and so may make and drop days."""
+    return bool(connection.execute(_OWNED, {"parent": f'"{name}"'}).scalar())
 
 
 def make_ahead(connection: Connection, name: str, today: date) -> list[str]:

@@ -1,12 +1,18 @@
 """The table stays small: days are made ahead and dropped once all their rows have ended."""
 
 import threading
+from collections.abc import Iterator
 from datetime import date, timedelta
+from secrets import token_hex
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.engine import make_url
 
+from hongyan_client.outbox.engine import outbox_engine
+from hongyan_client.outbox.errors import OutboxForbidden
 from hongyan_client.outbox.partitions import AHEAD_DAYS, day_statement, partitions_of
+from hongyan_client.outbox.store import FailedRow, OutboxStore
 from producer.relay.upkeep import BATCH, OutboxUpkeep
 from tests.hongyan_client.outbox.places import OutboxPlace
 
@@ -21,6 +27,24 @@ def today(postgres_place: OutboxPlace) -> date:
             text("SELECT (statement_timestamp() AT TIME ZONE 'utc')::date")
         ).scalar_one()
     return found
+
+
+@pytest.fixture
+def plain_store(postgres_place: OutboxPlace) -> Iterator[OutboxStore]:
+    """The outbox, for a user that owns none of its tables and may read and write them."""
+    role, mine = f"plain_{token_hex(4)}", postgres_place.engine
+    tables = "hongyan_outbox, hongyan_outbox_alerts, hongyan_outbox_relays"
+    with mine.begin() as connection:
+        connection.execute(text(f"CREATE ROLE {role} NOLOGIN"))
+        connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {role}"))
+        connection.execute(text(f"GRANT USAGE ON SEQUENCE hongyan_outbox_alerts_id_seq TO {role}"))
+    url = make_url(postgres_place.url).update_query_dict({"options": f"-c role={role}"})
+    engine = outbox_engine(url)
+    yield OutboxStore(engine)
+    engine.dispose()
+    with mine.begin() as connection:
+        connection.execute(text(f"DROP OWNED BY {role}"))
+        connection.execute(text(f"DROP ROLE {role}"))
 
 
 def upkeep(place: OutboxPlace) -> OutboxUpkeep:
@@ -86,6 +110,60 @@ def test_a_recent_day_stays(postgres_place: OutboxPlace, today: date) -> None:
     old_day(postgres_place, day, ("SENT",))
     upkeep(postgres_place).run_once()
     assert day in days_of(postgres_place)
+
+
+def test_a_user_that_owns_no_table_deletes_ended_rows_and_leaves_the_days(
+    postgres_place: OutboxPlace,
+    plain_store: OutboxStore,
+    today: date,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    day = today - timedelta(days=5)
+    old_day(postgres_place, day, ("SENT", "PARKED"))
+    elsewhere = postgres_place.add()  # a day without a partition
+    postgres_place.set(
+        elsewhere, "state = 'SENT', next_at = NULL, done_at = 1, created_day = '2001-01-01'"
+    )
+    recent = postgres_place.add()
+    postgres_place.set(recent, "state = 'SENT', next_at = NULL, done_at = created_at")
+    days = days_of(postgres_place)
+    plain = OutboxUpkeep(plain_store, KEEP_HOURS, threading.Event())
+    plain.run_once()
+    plain.run_once()
+    assert sorted(postgres_place.states().values()) == ["PARKED", "SENT"]
+    assert recent in postgres_place.states()
+    assert days_of(postgres_place) == days
+    assert capsys.readouterr().out.count("does not own") == 1
+
+
+def test_a_user_that_owns_no_table_claims_and_marks(
+    postgres_place: OutboxPlace, plain_store: OutboxStore
+) -> None:
+    sent, parked = postgres_place.add(), postgres_place.add("order-1")
+    batch = plain_store.claim_due("plain", 30_000, 10)
+    failed = FailedRow(batch.rows[1], "too large", False, None)
+    assert plain_store.mark(batch.token, batch.rows[:1], [failed]) == 0
+    assert postgres_place.states() == {sent: "SENT", parked: "PARKED"}
+
+
+def test_a_user_without_a_right_is_told_once_and_stops_nothing(
+    postgres_place: OutboxPlace, plain_store: OutboxStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with plain_store.engine.begin() as connection:
+        role = connection.execute(text("SELECT current_user")).scalar_one()
+    with postgres_place.engine.begin() as connection:
+        connection.execute(text(f"REVOKE DELETE ON hongyan_outbox FROM {role}"))
+    message_id = postgres_place.add()
+    postgres_place.set(
+        message_id, "state = 'SENT', next_at = NULL, done_at = 1, created_day = '2001-01-01'"
+    )
+    plain = OutboxUpkeep(plain_store, KEEP_HOURS, threading.Event())
+    plain.run_once()
+    plain.run_once()
+    assert postgres_place.states() == {message_id: "SENT"}
+    assert capsys.readouterr().out.count("upkeep_not_permitted") == 1
+    with pytest.raises(OutboxForbidden, match="permission denied"):
+        plain.delete_batch()
 
 
 def test_ended_rows_without_a_day_of_their_own_are_deleted_in_batches(place: OutboxPlace) -> None:
