@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, Self
 
@@ -15,6 +16,7 @@ from hongyan_client.metrics import ClientFigures, Observer
 from hongyan_client.options import DEFAULT_OPTIONS, ClientOptions
 from hongyan_client.overflow import OpenOverflow
 from hongyan_client.sends.pending_send import PendingSend, SentNotification
+from hongyan_client.sends.waiting_line import Turn, WaitingLine
 from message.envelope import Notification
 from message.producer_properties import Property
 from message.vocabulary import DEFAULT_TOPIC_PREFIX
@@ -48,6 +50,7 @@ class AsyncClient:
             overflow=overflow,
             observer=observer,
         )
+        self._line = WaitingLine()
 
     async def send(
         self,
@@ -57,7 +60,8 @@ class AsyncClient:
         deadline_s: float | None = None,
     ) -> SentNotification:
         """Returns where the notification is safe. Waits while the buffer is full, at most `deadline_s`
-        seconds (None: the option's). A cancelled call takes nothing back. Raises ClientError."""
+        seconds (None: the option's); with an overflow as long as the calls before it. A cancelled call
+        takes nothing back. Raises ClientError."""
         send, future, wired = self._core.prepared(notification, traceparent)
         longest = self._core.options.deadline_s if deadline_s is None else deadline_s
         await self._enqueued(send, wired, longest)
@@ -105,19 +109,45 @@ class AsyncClient:
         await self.close()
 
     async def _enqueued(self, send: PendingSend, wired: Wired, deadline_s: float) -> None:
-        """Hands the send over as soon as there is room. Raises BufferFull."""
-        until, wait = time.monotonic() + deadline_s, _FIRST_WAIT_S
-        while True:
-            try:
-                self._core.enqueue(send, wired, 0, last=False)
+        """Hands the send over as soon as there is room, after the calls that wait already. Raises
+        BufferFull."""
+        if not self._line and self._took(send, wired):
+            return
+        until, turn = time.monotonic() + deadline_s, self._line.join()
+        with ExitStack() as stack:
+            stack.callback(self._line.leave, turn)
+            if await self._took_in_turn(turn, send, wired, until):
                 return
-            except BufferFull:
-                left = until - time.monotonic()
-                if left <= 0:
-                    break
+            if not self._core.has_overflow:
+                raise self._core.publisher.buffer_full(deadline_s)
+            spilled = asyncio.ensure_future(asyncio.to_thread(self._core.enqueue, send, wired, 0))
+            turn_ends = stack.pop_all()  # once the thread is done, even if this call is cancelled
+            spilled.add_done_callback(lambda _spilled: turn_ends.close())
+        await asyncio.shield(spilled)
+
+    async def _took_in_turn(
+        self, turn: Turn, send: PendingSend, wired: Wired, until: float
+    ) -> bool:
+        """Returns whether the buffer took the send until its deadline. What goes to the overflow goes
+        there in turn, too."""
+        patience_s = None if self._core.has_overflow else until - time.monotonic()
+        if not await turn.comes(patience_s):
+            return False
+        wait = _FIRST_WAIT_S
+        while not self._took(send, wired):
+            if (left := until - time.monotonic()) <= 0:
+                return False
             await asyncio.sleep(min(wait, left))
             wait = min(2 * wait, _LONGEST_WAIT_S)
-        await asyncio.to_thread(self._core.enqueue, send, wired, 0)
+        return True
+
+    def _took(self, send: PendingSend, wired: Wired) -> bool:
+        """Returns whether there was room for the send."""
+        try:
+            self._core.enqueue(send, wired, 0, last=False)
+        except BufferFull:
+            return False
+        return True
 
     async def _sent_together(self, batch: list[Notification], summary: SendSummary) -> None:
         ends = await asyncio.gather(*map(self.send, batch), return_exceptions=True)

@@ -108,6 +108,11 @@ class ClientCore:
         self._pid = os.getpid()
         atexit.register(self._close_at_exit)  # after the publisher's: it runs before that
 
+    @property
+    def has_overflow(self) -> bool:
+        """Whether a record that Kafka does not take goes to the overflow."""
+        return self._queue is not None
+
     def prepared(
         self, notification: Notification, traceparent: str | None
     ) -> tuple[PendingSend, PendingResult[SentNotification], Wired]:

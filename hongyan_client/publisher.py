@@ -330,12 +330,16 @@ class Publisher:
         takes_over = self._shut and not self._reopen_at
         left = until - time.monotonic() + (_PURGE_S if takes_over else 0)
         if left <= 0 or self._poller == threading.get_ident():
-            raise BufferFull(
-                f"Kafka acknowledged too little within {deadline_s:g} s, and the buffer of "
-                f"{self._limits.records} records and {self._limits.bytes >> 20} MiB is full; "
-                "is the broker reachable?"
-            )
+            raise self.buffer_full(deadline_s)
         self._poll_or_wait(left)
+
+    def buffer_full(self, deadline_s: float) -> BufferFull:
+        """Returns the error of a caller that waited `deadline_s` seconds for room."""
+        return BufferFull(
+            f"Kafka acknowledged too little within {deadline_s:g} s, and the buffer of "
+            f"{self._limits.records} records and {self._limits.bytes >> 20} MiB is full; "
+            "is the broker reachable?"
+        )
 
     def _poll_or_wait(self, left_s: float) -> None:
         """Polls, or waits for the thread that polls now."""

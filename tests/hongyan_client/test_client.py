@@ -400,6 +400,51 @@ def test_the_asyncio_twin_waits_for_room_without_blocking_the_loop() -> None:
     asyncio.run(main())
 
 
+def test_records_of_a_key_wait_for_room_in_the_order_of_their_calls(
+    cluster: EmbeddedKafka,
+) -> None:
+    async def main() -> list[int]:
+        options = ClientOptions(trace=False, limits=BufferLimits(records=20))
+        async with AsyncClient(cluster.bootstrap, topic_prefix="line", options=options) as client:
+            summary = await client.send_many([notice(n, "k") for n in range(500)])
+        return [sent.offset for sent in summary.sent]
+
+    assert asyncio.run(main()) == list(range(500))
+
+
+def test_a_call_that_gives_up_lets_the_next_one_go(cluster: EmbeddedKafka) -> None:
+    async def main() -> None:
+        options = ClientOptions(trace=False, limits=BufferLimits(records=1))
+        async with AsyncClient(cluster.bootstrap, topic_prefix="gone", options=options) as client:
+            with paused(cluster):
+                calls = [asyncio.ensure_future(client.send(notice(n, "k"))) for n in range(5)]
+                short = asyncio.ensure_future(client.send(notice(5, "k"), deadline_s=0.1))
+                last = asyncio.ensure_future(client.send(notice(6, "k")))
+                with pytest.raises(BufferFull, match=r"within 0\.1 s"):
+                    await short
+                calls[1].cancel()
+                calls[3].cancel()
+            sent = [await call for call in (calls[0], calls[2], calls[4], last)]
+        assert [one.offset for one in sent] == [0, 1, 2, 3]
+
+    asyncio.run(main())
+
+
+def test_what_waits_goes_to_the_overflow_in_the_order_of_the_calls() -> None:
+    async def main() -> None:
+        options = ClientOptions(trace=False, deadline_s=0.2, limits=BufferLimits(records=5))
+        async with AsyncClient(NOWHERE, options=options, overflow=MemoryOverflow) as client:
+            overflow: Any = client._core._overflow
+            calls = [asyncio.ensure_future(client.send(notice(n, "k"))) for n in range(20)]
+            await asyncio.sleep(0.1)
+            calls.append(asyncio.ensure_future(client.send(notice(20, "k"), deadline_s=0)))
+            assert all([(await call).is_spooled for call in calls])
+        kept = [decode(one.record.value).id for one in overflow.kept]
+        assert kept == [f"n-{n}" for n in range(21)]
+
+    asyncio.run(main())
+
+
 def test_closing_twice_is_harmless() -> None:
     client = paused_client()
     assert client.close(0.1) == 0
