@@ -195,6 +195,7 @@ class Spool:
                 "spool: %d records kept in %s are missing: the file or its -wal was cut or replaced",
                 *(self.missing, self._folder.file),
             )
+        self._store.mark_empty(marker)
 
     def _note(self, salvage: Salvage) -> None:
         """Counts a salvage. Records that were not saved are in the damaged file."""
@@ -219,6 +220,7 @@ class Spool:
             return PassResult()
         try:
             if not self._store.has_work(self._now_ms()):
+                self._store.mark_empty(self._folder.marker)  # a keep that failed sets it, too
                 return PassResult()
             fence = self._store.take_fence()
             result = self._pass.run(fence, FILL_S, self._stopping.is_set)

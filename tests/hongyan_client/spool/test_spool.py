@@ -62,6 +62,36 @@ def test_what_is_kept_goes_when_kafka_is_back(spool: Spool, kafka: FakeKafka) ->
     assert (readings.kept_total, readings.drained_total, readings.waiting) == (20, 20, 0)
 
 
+def test_an_empty_spool_is_not_asked_for_each_record(
+    spool: Spool, kafka: FakeKafka, tmp_path: Path
+) -> None:
+    """The client asks `holds` before each record: without its disk Kafka takes all the same."""
+    assert not spool._folder.marker.waiting
+    (tmp_path / "spool").rename(tmp_path / "gone")
+    assert not spool.holds(TOPIC, b"a")
+    assert spool.waiting() == 0
+    with pytest.raises(SpoolAway, match="is gone"):
+        spool.keep(record(0), NEVER)
+    (tmp_path / "gone").rename(tmp_path / "spool")
+    spool.keep(record(1), NEVER)
+    kafka.wait_for(1)
+
+
+def test_the_marker_of_a_record_that_was_not_kept_goes(spool: Spool) -> None:
+    spool._folder.marker.waiting = True  # as a commit that failed leaves it
+    await_(lambda: not spool._folder.marker.waiting, what="the thread looks")
+
+
+def test_an_opened_spool_with_records_keeps_its_marker(tmp_path: Path, kafka: FakeKafka) -> None:
+    kafka.away = True
+    first = Spool(tmp_path / "spool", kafka)
+    first.keep(record(0), NEVER)
+    second = Spool(tmp_path / "spool", kafka)
+    assert second.holds(TOPIC, b"a")
+    for one in (first, second):
+        one.close(10)
+
+
 def test_full_is_an_error_to_the_caller_and_nothing_is_dropped(
     tmp_path: Path, kafka: FakeKafka
 ) -> None:
