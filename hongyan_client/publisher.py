@@ -302,7 +302,8 @@ class Publisher:
                 or self._taken_bytes - self._done_bytes + size > self._most_bytes
             ):
                 return False
-            report = _Report(self, on_report, number, size, self._age)
+            age = self._age  # once: the holder of the poll lock may write it in between
+            report = _Report(self, on_report, number, size, age)
             try:
                 # By place: names cost a dictionary for each record.
                 self._client.produce(topic, value, key, ANY, report, None, NOW, headers)  # type: ignore[arg-type]
@@ -313,7 +314,7 @@ class Publisher:
                 self._taken += 1
                 self._taken_bytes += size
                 if self._ages is not None:
-                    self._ages.taken(self._age)
+                    self._ages.taken(age)
         if refused is not None:
             on_report(number, refused, None)
         return True

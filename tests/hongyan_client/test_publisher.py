@@ -307,6 +307,29 @@ def test_records_that_end_together_have_all_ended_before_another_is_taken(opened
     assert publisher.unacknowledged == 3
 
 
+def test_a_period_that_ends_while_a_record_is_taken_leaves_no_count_behind(
+    cluster: EmbeddedKafka, opened: Opened
+) -> None:
+    """A count without a record makes an idle publisher open new producers for ever."""
+    publisher = opened(cluster.bootstrap, together=True)
+    client = publisher._client
+
+    class LatePeriod:
+        """A producer during whose call the polling thread begins the next period."""
+
+        def produce(self, *given: Any) -> None:
+            client.produce(*given)
+            publisher._age += 1
+
+    with publisher._poll_lock:
+        publisher._client = LatePeriod()  # type: ignore[assignment]
+        publisher.take(lambda *_: None, 0, ("ages", b"k", b"v", []), 1)
+        publisher._client = client
+    assert publisher.flush(PATIENCE_S) == 0
+    assert publisher._ages is not None
+    assert publisher._ages._taken == publisher._ages._ended
+
+
 def test_a_pending_record_cannot_be_cancelled(opened: Opened) -> None:
     assert not held(opened(NOWHERE), "t", 1)[0].cancel()
 
