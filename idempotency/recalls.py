@@ -3,6 +3,9 @@
 The lock of an announcement waits for every claim under way, and every later claim waits for the lock. So
 each delivery either has a row when the announcement is made, or its claim enters it as DROPPED. Recovery
 asks the same table before it sends a row again.
+
+A recall of some lanes is a row of the kind `lane` for each of them. It covers no delivery of another lane
+(docs/decisions/308-a-recall-may-cover-lanes-alone.md).
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, bindparam, text
 
 from backends.sql.database import Database
-from idempotency.claims.rows import RECALLED
+from idempotency.claims.rows import IN_LANE, RECALLED, name_in_lane
 from idempotency.error_mapping import errors
 from idempotency.payload_cipher import PayloadCipher, PayloadUnreadable
 from idempotency.recovery.contract import RowFacts, Transition, recalled, row_facts
@@ -104,9 +107,12 @@ class Recalls(LedgerPart):
 
     def announce(self, kind: Kind, name: str, life_ms: int) -> int:
         """Forbids claims and sends of that name for `life_ms`. Returns the time from which it counts."""
-        self._enter(kind, name, life_ms)
-        # The first transaction's clock was read before it waited for the lock: claims may be later.
-        return self._enter(kind, name, life_ms)
+        return self._announced(kind.value, [name], life_ms)
+
+    def announce_in_lanes(self, message_id: str, lanes: Collection[str], life_ms: int) -> int:
+        """Forbids claims and sends of the message in these lanes alone, as `announce`."""
+        names = [name_in_lane(lane, message_id) for lane in sorted(lanes)]
+        return self._announced(IN_LANE, names, life_ms)
 
     def rows(
         self, kind: Kind, name: str, made_at: int, after: Covered | None = None
@@ -135,11 +141,16 @@ class Recalls(LedgerPart):
             for key in keys:
                 connection.execute(_KEEP, {"key": key, "now": now})
 
-    def _enter(self, kind: Kind, name: str, life_ms: int) -> int:
+    def _announced(self, kind: str, names: Sequence[str], life_ms: int) -> int:
+        self._enter(kind, names, life_ms)
+        # The first transaction's clock was read before it waited for the lock: claims may be later.
+        return self._enter(kind, names, life_ms)
+
+    def _enter(self, kind: str, names: Sequence[str], life_ms: int) -> int:
         with self._begin(locked=True) as (connection, now):
             connection.execute(_FORGET, {"now": now})
-            values = {"kind": kind.value, "name": name, "now": now, "until": now + life_ms}
-            connection.execute(_ANNOUNCE, values)
+            values = {"kind": kind, "now": now, "until": now + life_ms}
+            connection.execute(_ANNOUNCE, [values | {"name": name} for name in names])
         return now
 
     def _covered(self, statement: Any, asked: dict[str, Any]) -> list[Covered]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -49,6 +49,10 @@ class Stage(StrEnum):
     HANDED_OVER = "handed_over"
     REMOVED = "removed"
     """Kafka removed records before they were read; it has no message id."""
+
+
+LANE_RECALL: Final = "lane_recall"
+"""`reason` on RECALL_ASKED: the recall covers the event's lane alone."""
 
 
 class TraceEvent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):

@@ -59,7 +59,7 @@ WITH{settled} clock AS MATERIALIZED (SELECT hongyan_now() AS ms),
 asked AS MATERIALIZED (
     SELECT i.*, (SELECT EXISTS (SELECT FROM recalls WHERE until > hongyan_now()))
                 AND wanted IN ('IN_FLIGHT', 'RETRY', 'PARKED')
-                AND hongyan_recalled(i.message_id, i.biz_id, i.noted_at) AS recalled
+                AND hongyan_recalled(i.message_id, i.biz_id, i.noted_at, i.lane) AS recalled
       FROM unnest(
         %(key)s::text[], %(token)s::bigint[], %(state)s::text[], %(reason)s::text[],
         %(attempt)s::int[], %(delay_ms)s::bigint[], %(lane)s::text[], %(message_id)s::text[],
@@ -151,7 +151,7 @@ taken AS (
        AND d.body_digest = i.digest AND d.state || '' = 'RETRY' AND d.reason = 'given_back'
        AND {usable}
        AND NOT ((SELECT EXISTS (SELECT FROM recalls WHERE until > hongyan_now()))
-                AND hongyan_recalled(d.message_id, d.biz_id, d.created_at))
+                AND hongyan_recalled(d.message_id, d.biz_id, d.created_at, d.lane))
     RETURNING d.delivery_key, d.state, d.token, d.attempt
 )
 SELECT d.delivery_key, coalesce(t.state, d.state), coalesce(t.token, d.token),

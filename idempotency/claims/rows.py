@@ -20,6 +20,8 @@ READER_MS: Final = 60_000
 sends it: the record may have passed already, by a worker that read it while the row was under way."""
 OWNER_DEAD: Final = "owner_dead"
 RECALLED: Final = reasons.RECALLED
+IN_LANE: Final = "lane"
+"""Kind of a recall that covers a message in one lane; see `name_in_lane`."""
 SHARED_FROM: Final = 2
 """Receivers from which a notification's payload is stored once beside its rows, not in each of them."""
 MAX_TEXT: Final = 500
@@ -237,6 +239,11 @@ def wrote(change: OutcomeRow, row: ExistingRow | None) -> bool:
     if state is target and row.reason != change.reason:  # a receipt brings a reason of its own
         return False
     return change.provider_id is None or row.provider_id == change.provider_id
+
+
+def name_in_lane(lane: str, message_id: str) -> str:
+    """Returns the name of a message in a lane, as recalls have it: a lane has no colon."""
+    return f"{lane}:{message_id}"
 
 
 def open_states() -> Sequence[str]:

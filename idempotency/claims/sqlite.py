@@ -10,7 +10,16 @@ import msgspec
 
 from backends.sql.database import Database
 from idempotency.bounds import usable
-from idempotency.claims.rows import BEHIND, RECALLED, ClaimBatch, ClaimRow, ExistingRow, OutcomeRow
+from idempotency.claims.rows import (
+    BEHIND,
+    IN_LANE,
+    RECALLED,
+    ClaimBatch,
+    ClaimRow,
+    ExistingRow,
+    OutcomeRow,
+    name_in_lane,
+)
 from idempotency.claims.store import MS_PER_DAY, ClaimResult, ClaimStore, RerouteRow, TakeoverRow
 from idempotency.error_mapping import connected
 from idempotency.lines import ASLEEP_AT, Line, SqliteLines
@@ -60,6 +69,7 @@ UPDATE deliveries AS d
    AND {usable()}
    AND NOT EXISTS (SELECT 1 FROM recalls AS r
                     WHERE r.until > ? AND (r.kind = 'message' AND r.name = d.message_id
+                          OR r.kind = 'lane' AND r.name = d.lane || ':' || d.message_id
                           OR r.kind = 'biz' AND r.name = d.biz_id AND r.made_at >= d.created_at))"""  # noqa: S608 - ours
 
 SETTLE: Final = """
@@ -238,7 +248,8 @@ def _is_recalled(row: ClaimRow, recalls: dict[tuple[str, str], int]) -> bool:
     if row.state not in (State.IN_FLIGHT, State.RETRY, State.PARKED):
         return False
     by_biz = recalls.get(("biz", row.biz_id or ""), -1)
-    return ("message", row.message_id) in recalls or by_biz >= row.noted_at
+    by_lane = (IN_LANE, name_in_lane(row.lane, row.message_id)) in recalls
+    return by_lane or ("message", row.message_id) in recalls or by_biz >= row.noted_at
 
 
 def _in_line(connection: Any, rows: Sequence[ClaimRow]) -> tuple[list[ClaimRow], list[str]]:

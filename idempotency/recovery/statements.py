@@ -44,7 +44,10 @@ _RECALLED: Final = """
                 WHERE r.kind = 'message' AND r.name = {row}.message_id AND r.until > :now)
        OR EXISTS (SELECT 1 FROM recalls AS r
                    WHERE r.kind = 'biz' AND r.name = {row}.biz_id AND r.until > :now
-                     AND r.made_at >= {row}.created_at)"""
+                     AND r.made_at >= {row}.created_at)
+       OR EXISTS (SELECT 1 FROM recalls AS r
+                   WHERE r.kind = 'lane' AND r.name = {row}.lane || ':' || {row}.message_id
+                     AND r.until > :now)"""
 
 RECALLED_ROW: Final = f"({_RECALLED.format(row='d')})"
 """Whether a recall covers the row `d` at `:now`."""

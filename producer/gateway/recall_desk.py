@@ -1,9 +1,9 @@
 """Recalls for the holder of a key.
 
-A recall covers records that nobody has read yet, whose lanes are unknown. So a key with some lanes recalls
-a notification that the ledger has in its lanes alone, or that it sent itself with an Idempotency-Key. If
-other lanes have deliveries under the same id, it recalls the rows of its own lanes, and announces nothing.
-A business id may have notifications of any lane: its recall needs a key with every lane.
+A recall covers records that nobody has read yet, whose lanes are unknown, and senders choose ids. So a key
+with some lanes recalls in these lanes alone: a notification that the ledger has there, or that the key sent
+itself with an Idempotency-Key. A business id may have notifications of any lane, so its recall needs a key
+with every lane.
 """
 
 from __future__ import annotations
@@ -48,26 +48,21 @@ class RecallDesk:
         try:
             with ExitStack() as stack:
                 opened = recall_over(self._settings, self._means(), stack, lambda: False)
-                if lanes is not None:
-                    return opened.recalling.run_in_lanes(name, lanes)
-                return opened.recalling.run(kind, name, opened.life_ms)
+                if lanes is None:
+                    return opened.recalling.run(kind, name, opened.life_ms)
+                return opened.recalling.run_in_lanes(name, lanes, opened.life_ms)
         finally:
             self._room.release()
 
     def _lanes(self, key: ApiKey, kind: Kind, name: str) -> Collection[str] | None:
-        """Returns the lanes to which the recall is bound; None: it may cover all of that name. Raises
-        GatewayProblem if the key may recall nothing of it."""
+        """Returns the lanes to which the recall is bound; None: it covers every lane. Raises GatewayProblem
+        if the key may recall nothing of it."""
         lanes = key.lane_names
         if lanes is None:
             return None
         if kind is Kind.BIZ:
             detail = "a business id may be of any lane: recall by id, or use a key with every lane"
             raise GatewayProblem(403, "lane_not_allowed", detail)
-        found = self._queries.lanes_of(name)
-        if found and found <= lanes:
-            return None
-        if found & lanes:
+        if self._queries.lanes_of(name) & lanes or self._requests.sent_by(key.id, name):
             return lanes
-        if not found and self._requests.sent_by(key.id, name):
-            return None
         raise not_known()

@@ -19,7 +19,7 @@ from idempotency.claims.rows import RECALLED
 from idempotency.recalls import Covered, Kind, Recalls, cancelling
 from idempotency.recovery.contract import QUEUED, RecoveryStore
 from message.states import State
-from tracing.events import Recorder, Stage, TraceEvent
+from tracing.events import LANE_RECALL, Recorder, Stage, TraceEvent
 from tracing.masks import HashReceiver, mask, no_hash
 
 WORKER: Final = "recall"
@@ -166,11 +166,10 @@ class Recalling:
         made_at = self._recalls.announce(kind, name, life_ms)
         return self._ran(_Asked(kind, name, made_at), whole_calls)
 
-    def run_in_lanes(self, message_id: str, lanes: Collection[str]) -> Recalled:
-        """Recalls a message's deliveries in these lanes. Announces nothing, since an announcement covers
-        every lane: it reaches the rows that are there, and no later ones. Raises LedgerError."""
-        asked = _Asked(Kind.MESSAGE, message_id, self._recalls.now_ms(), frozenset(lanes))
-        return self._ran(asked, False)
+    def run_in_lanes(self, message_id: str, lanes: Collection[str], life_ms: int) -> Recalled:
+        """Recalls a message in these lanes alone. Raises LedgerError."""
+        made_at = self._recalls.announce_in_lanes(message_id, lanes, life_ms)
+        return self._ran(_Asked(Kind.MESSAGE, message_id, made_at, frozenset(lanes)), False)
 
     def _ran(self, asked: _Asked, whole_calls: bool) -> Recalled:
         """Recalls page by page. A later page's deliveries wait unharmed: the announcement forbids their
@@ -181,7 +180,7 @@ class Recalling:
             found.add(self._taken_back(asked, [row for row in rows if _is_sent(row)], whole_calls))
             last = rows[-1]
         if last is None:
-            self._recorder.record([_unread(asked)])
+            self._recorder.record(_unread(asked))
         return Recalled(asked.kind, asked.name, asked.made_at, found.listed, dict(found.verdicts))
 
     def _page(self, asked: _Asked, after: Covered | None) -> list[Covered]:
@@ -199,9 +198,9 @@ class Recalling:
 
     def _announced(self, asked: _Asked, rows: Sequence[Covered]) -> None:
         """Traces the recall on each delivery that it covers."""
-        at = asked.made_at
+        at, reason = asked.made_at, "" if asked.lanes is None else LANE_RECALL
         self._recorder.record(
-            [self._event(at, row, Stage.RECALL_ASKED, row.state, "") for row in rows]
+            [self._event(at, row, Stage.RECALL_ASKED, row.state, reason) for row in rows]
         )
 
     def _cancelled(self, asked: _Asked, after: Covered | None) -> list[Covered]:
@@ -315,15 +314,22 @@ class Recalling:
         return self._hash_receiver(channel, row.receiver) if row.receiver else ""
 
 
-def _unread(asked: _Asked) -> TraceEvent:
-    """Returns the event of a recall that covers no delivery yet, which is told on the name."""
+def _unread(asked: _Asked) -> list[TraceEvent]:
+    """Returns the events of a recall that covers no delivery yet. They are told on the name: in each of its
+    lanes, if it has some."""
+    return [_unread_in(lane, asked) for lane in sorted(asked.lanes or [""])]
+
+
+def _unread_in(lane: str, asked: _Asked) -> TraceEvent:
     of_message = asked.kind is Kind.MESSAGE
     return TraceEvent(
         at=asked.made_at,
         stage=Stage.RECALL_ASKED,
         message_id=asked.name if of_message else "",
         biz_id=None if of_message else asked.name,
+        lane=lane,
         worker=WORKER,
+        reason=None if asked.lanes is None else LANE_RECALL,
         detail="nothing of it was read yet",
     )
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from message.loss import LossCause
 from spark_jobs.lost.candidates import as_candidates
 from spark_jobs.lost.places import PLACE, origin
-from tracing.events import Stage
+from tracing.events import LANE_RECALL, Stage
 
 _LETTER_EARLY_MS = 7_200_000
 """Most by which a dead letter may seem older than its record. The record may have the time of a producer
@@ -63,11 +63,21 @@ def explained(
 
 
 def not_recalled(found: DataFrame, events: DataFrame, recalls: DataFrame) -> DataFrame:
-    """Returns those that no recall names: by message, or by business id after they were made."""
-    asked = events.where(f.col("stage") == Stage.RECALL_ASKED)
+    """Returns those that no recall names: by message, everywhere or in their lane, or by business id after
+    they were made."""
+    every = events.where(f.col("stage") == Stage.RECALL_ASKED)
+    bound = f.coalesce(f.col("reason") == LANE_RECALL, f.lit(False))
+    asked = every.where(~bound)
     messages = _names(
         asked.where(f.col("message_id") != "").select(f.col("message_id")),
         recalls.where(f.col("kind") == "message").select(f.col("name").alias("message_id")),
+    )
+    in_lane = f.split("name", ":", 2)  # the lane, then the id, which may have colons
+    in_lanes = _names(
+        every.where(bound).select("lane", "message_id"),
+        recalls.where(f.col("kind") == "lane").select(
+            in_lane[0].alias("lane"), in_lane[1].alias("message_id")
+        ),
     )
     business = (
         asked.where((f.col("message_id") == "") & f.col("biz_id").isNotNull())
@@ -76,7 +86,9 @@ def not_recalled(found: DataFrame, events: DataFrame, recalls: DataFrame) -> Dat
         .groupBy("biz_id")
         .agg(f.max("made_at").alias("recalled_at"))
     )
-    left = found.join(messages, "message_id", "left_anti").join(business, "biz_id", "left")
+    left = found.join(messages, "message_id", "left_anti")
+    left = left.join(in_lanes, ["lane", "message_id"], "left_anti")
+    left = left.join(business, "biz_id", "left")
     taken_back = f.coalesce(f.col("recalled_at") >= f.col("created_at"), f.lit(False))
     return left.where(~taken_back).drop("recalled_at")
 

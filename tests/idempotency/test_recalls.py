@@ -83,6 +83,40 @@ def test_a_recall_ends_with_its_life(world: World, ledger: SqlLedger) -> None:
     assert world.rows("SELECT name FROM recalls") == [("another",)], "what is over is forgotten"
 
 
+def test_a_recall_in_lanes_covers_no_delivery_of_another_lane(ledger: SqlLedger) -> None:
+    recalls = ledger.recalls()
+    assert recalls.announce_in_lanes("gone", {"sms.notice", "email.notice"}, LIFE_MS) == NOON
+    items = [
+        delivery(id="gone", lane="sms.notice"),
+        delivery(id="gone", lane="email.notice", receivers=["a@example.com"]),
+        delivery(id="gone", lane="sms.verification", receivers=["+8613800000002"]),
+        delivery(id="other", lane="sms.notice"),
+        # Joined with its lane the id is a text that could be one of another lane.
+        delivery(id="sms.notice:gone", lane="sms.notice"),
+    ]
+    answers = ledger.claim(claims(items), "w1")
+    assert [a.state for a in answers] == [State.DROPPED] * 2 + [State.IN_FLIGHT] * 3
+
+
+def test_a_recall_in_lanes_ends_with_its_life(world: World, ledger: SqlLedger) -> None:
+    ledger.recalls().announce_in_lanes("gone", {"sms.notice"}, LIFE_MS)
+    world.advance(LIFE_MS)
+    (answer,) = ledger.claim(claims([delivery(id="gone")]), "w1")
+    assert answer.state is State.IN_FLIGHT
+
+
+def test_recovery_sends_nothing_again_that_is_recalled_in_its_lane(ledger: SqlLedger) -> None:
+    gone, kept = claimed(ledger, delivery(id="gone"), delivery(id="kept"))
+    ledger.recalls().announce_in_lanes("gone", {"sms.notice"}, LIFE_MS)
+    ledger.recalls().announce_in_lanes("kept", {"sms.verification"}, LIFE_MS)
+    ledger.settle([Settlement(d, Event.NOT_SENT, "http_429") for d in (gone, kept)])
+    taking = ledger.recovering().take(DueQuery("sms.notice", 5), "w1", new_token())
+    assert [t.delivery.key for t in taking.taken] == [kept.key]
+    assert [(e.key, e.state, e.reason) for e in taking.ended] == [
+        (gone.key, State.DROPPED, "recalled")
+    ]
+
+
 def test_held_and_parked_ones_are_dropped_too_and_what_a_gate_dropped_keeps_its_reason(
     world: World, ledger: SqlLedger
 ) -> None:

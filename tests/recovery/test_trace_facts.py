@@ -35,7 +35,7 @@ from recovery.recall.recall import Recalling
 from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
 from tests.idempotency.making import LEASE_MS, NOON, World, claimed, delivery, settle, worker
 from tests.recovery.retry.test_stage import Standing
-from tracing.events import NoRecorder, Stage, TraceEvent
+from tracing.events import LANE_RECALL, NoRecorder, Stage, TraceEvent
 from tracing.masks import hasher
 
 TEMPLATE = Template(id="order_paid")
@@ -137,7 +137,7 @@ class Field:
         )
         operator.run(verb, picks.named(item.key), OperatorNote("li@ops", ""))
 
-    def recall(self, name: str) -> None:
+    def recall(self, name: str, *lanes: str) -> None:
         wires = TransportRouter()
         recalling = Recalling(
             self.ledger.recalls(),
@@ -149,7 +149,10 @@ class Field:
             wait=lambda: False,
             hash_receiver=self.hashed,
         )
-        recalling.run(Kind.MESSAGE, name, 60_000)
+        if lanes:
+            recalling.run_in_lanes(name, lanes, 60_000)
+        else:
+            recalling.run(Kind.MESSAGE, name, 60_000)
         wires.close()
 
     def receive(self, **fields: Any) -> None:
@@ -200,6 +203,19 @@ def test_a_recall_of_what_nobody_has_read_is_told_on_its_name(field: Field) -> N
     event = field.told.only(Stage.RECALL_ASKED)
     assert (event.message_id, event.delivery_key, event.at) == ("m-unread", "", field.world.now)
     assert (event.attempt, event.account, event.created_at) == (0, "", 0)
+
+
+def test_a_recall_in_lanes_is_told_as_one(field: Field) -> None:
+    item = field.begun()
+    field.recall(item.notification.id, item.lane)
+    event = field.told.only(Stage.RECALL_ASKED)
+    assert (event.delivery_key, event.lane, event.reason) == (item.key, item.lane, LANE_RECALL)
+    field.told.events.clear()
+    field.recall("m-unread", "sms.notice", "sms.marketing")
+    asked = [(e.message_id, e.delivery_key, e.lane, e.reason) for e in field.told.events]
+    assert asked == [
+        ("m-unread", "", lane, LANE_RECALL) for lane in ("sms.marketing", "sms.notice")
+    ]
 
 
 def test_a_recall_that_ends_a_waiting_delivery_has_the_facts_of_its_row(field: Field) -> None:

@@ -201,16 +201,20 @@ def test_what_was_given_back_expires_like_all_others(
     assert world.states() == {item.key: "EXPIRED"}
 
 
-@pytest.mark.parametrize("kind", [Kind.MESSAGE, Kind.BIZ])
+@pytest.mark.parametrize("kind", ["message", "biz", "lane"])
 def test_what_was_given_back_and_recalled_is_taken_by_nobody(
-    world: World, ledger: SqlLedger, recovering: RecoveryStore, kind: Kind
+    world: World, ledger: SqlLedger, recovering: RecoveryStore, kind: str
 ) -> None:
     item, other = claimed(ledger, lasting(biz_id="order-1"), lasting(biz_id="order-2"))
     for one in (item, other):
         settle(ledger, one, Event.GIVEN_BACK)
     world.advance(10)
-    name = item.notification.id if kind is Kind.MESSAGE else "order-1"
-    ledger.recalls().announce(kind, name, 86_400_000)
+    name, recalls = item.notification.id, ledger.recalls()
+    recalls.announce_in_lanes(other.notification.id, {"sms.verification"}, 86_400_000)
+    if kind == "lane":
+        recalls.announce_in_lanes(name, {LANE}, 86_400_000)
+    else:
+        recalls.announce(Kind(kind), "order-1" if kind == "biz" else name, 86_400_000)
     answers = ledger.claim(claims([item, other]), "w1")
     assert [one.won for one in answers] == [False, True]
     assert world.states() == {item.key: "RETRY", other.key: "IN_FLIGHT"}

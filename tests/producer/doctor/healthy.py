@@ -75,8 +75,8 @@ DATABASE = DatabaseFacts(
         "full_page_writes": "on",
         "synchronous_standby_names": "ANY 1 (*)",
     },
-    schema="0038",
-    program_schema="0038",
+    schema="0039",
+    program_schema="0039",
     runs=True,
 )
 

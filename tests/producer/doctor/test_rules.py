@@ -67,8 +67,8 @@ SQLITE = DatabaseFacts(
     kind="sqlite",
     version="3.45",
     settings={"synchronous": "1"},
-    schema="0038",
-    program_schema="0038",
+    schema="0039",
+    program_schema="0039",
     runs=True,
 )
 OLD = msgspec.structs.replace(healthy.DATABASE, version="12.4")

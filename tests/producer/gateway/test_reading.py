@@ -9,11 +9,11 @@ import pytest
 from backends.settings import Settings
 from idempotency.lookups import Queries
 from idempotency.sql_ledger import SqlLedger, open_ledger
-from message.states import Event
+from message.states import Event, State
 from producer.gateway.key_store import KeyMade
 from producer.gateway.story_reader import MOST_STORIES
-from tests.idempotency.making import claimed, delivery, settle, worker
-from tests.producer.gateway.conftest import OpenGateway
+from tests.idempotency.making import claimed, claims, delivery, settle, worker
+from tests.producer.gateway.conftest import NOTICE, OpenGateway
 from tracing.events import Stage, TraceEvent
 from tracing.sinks.database import DatabaseSink
 
@@ -201,6 +201,40 @@ def test_a_key_of_some_lanes_recalls_what_it_has_just_sent(
     name = gateway.send(ours, idempotency_key="k1").json()["id"]
     assert gateway.post(other, RECALL, {"id": name}).status_code == 404
     assert gateway.post(ours, RECALL, {"id": name}).json()["name"] == name
+
+
+MARKETING = NOTICE | {"kind": "marketing", "id": "login-1001"}
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["unread", "read"])
+def test_a_recall_of_some_lanes_forbids_nothing_of_others(
+    gateway: OpenGateway,
+    make_key: Callable[..., KeyMade],
+    token: str,
+    ledger: SqlLedger,
+    is_read: bool,
+) -> None:
+    """The sender chooses the id: it may be that of another lane's notification, which nobody has read."""
+    marketing = make_key("marketing", lanes=("webhook.marketing", "webhook.notice")).token
+    assert gateway.send(marketing, MARKETING, idempotency_key="k1").status_code == 202
+    ours = delivery(id="login-1001", lane="webhook.marketing", receivers=["r1"])
+    if is_read:
+        (item,) = claimed(ledger, ours)
+        settle(ledger, item, Event.NOT_SENT, reason="busy", delay_ms=60_000)
+    answer = gateway.post(marketing, RECALL, {"id": "login-1001"})
+    assert (answer.status_code, answer.json()["kind"]) == (200, "message")
+    if not is_read:
+        assert ledger.claim(claims([ours]), "w1")[0].state is State.DROPPED
+    later = delivery(id="login-1001", lane="webhook.notice", receivers=["r2"])
+    assert ledger.claim(claims([later]), "w1")[0].state is State.DROPPED, "a lane of the key"
+    login = delivery(id="login-1001", lane="sms.verification", receivers=[NUMBER])
+    assert claimed(ledger, login), "no lane of the key"
+    states = {row.lane: row.state for row in Queries(ledger.database).by_message("login-1001")}
+    assert states["webhook.marketing"] == "DROPPED"
+    assert gateway.post(marketing, RECALL, {"id": "login-1001"}).status_code == 200
+    assert gateway.post(token, RECALL, {"id": "login-1001"}).status_code == 200
+    other = delivery(id="login-1001", lane="sms.notice", receivers=["+8613800000002"])
+    assert ledger.claim(claims([other]), "w1")[0].state is State.DROPPED, "a key of every lane"
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,16 @@ def test_each_item_is_eligible_or_has_its_reason(field: JobField) -> None:
     assert (job.items, job.eligible) == (7, 1)
 
 
+def test_a_recall_in_a_lane_makes_its_rows_ineligible_and_no_others(field: JobField) -> None:
+    gone, kept = field.parked(2)
+    recalls = field.ledger.recalls()
+    recalls.announce_in_lanes(gone.notification.id, {LANE}, DAY_MS)
+    recalls.announce_in_lanes(kept.notification.id, {"sms.verification"}, DAY_MS)
+    job = field.frozen(names=[gone.key, kept.key])
+    found = {i.delivery_key: i.why for i in field.items.page(job.id)}
+    assert found == {gone.key: "recalled", kept.key: ""}
+
+
 def test_a_filter_lists_open_rows_and_leaves_out_what_was_sent(field: JobField) -> None:
     rows = one_of_each(field)
     job = field.frozen(states=ALL)

@@ -297,6 +297,18 @@ def test_a_recall_explains_what_it_took_back(spark: SparkSession) -> None:
     assert left(spark, records, asked, recalls=recalls) == [12, 14]
 
 
+def test_a_recall_in_a_lane_explains_what_it_took_back_there_alone(spark: SparkSession) -> None:
+    records = [record(offset) for offset in (10, 11, 12, 13)]
+    after = NOW - HOUR // 2
+    recalls = [("lane", "sms.notice:m10", after), ("lane", "sms.marketing:m11", after)]
+    terms = {"delivery_key": "", "reason": "lane_recall", "at": after}
+    asked = [
+        event(12, "recall_asked", **terms),
+        event(13, "recall_asked", lane="sms.marketing", **terms),
+    ]
+    assert left(spark, records, asked, recalls=recalls) == [11, 13]
+
+
 def test_a_run_looks_at_what_the_last_one_did_not_decide(spark: SparkSession) -> None:
     from spark_jobs.lost import places
 
