@@ -79,7 +79,7 @@ class GatewayEndpoint:
             ready = self._prepared(request, fields, ids, 0)
             future = self.parts.submission.publish(ready, request.traceparent)
             await self._acknowledged(ready, future)
-            return RequestResult(202, _accepted(ready), ready.notification.id)
+            return RequestResult(202, _accepted(ready), [ready.notification.id])
 
         return await self._once(request, work)
 
@@ -92,7 +92,8 @@ class GatewayEndpoint:
             body = {"accepted": accepted, "refused": len(results) - accepted, "results": results}
             status = 202 if accepted == len(results) else 207
             final = not any(one["status"] in _NOT_FINAL for one in results)
-            return RequestResult(status, body, final=final)
+            sent = [one.get("id", "") for one in results]
+            return RequestResult(status, body, sent, final=final)
 
         return await self._once(request, work)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -45,7 +45,8 @@ class RequestResult(NamedTuple):
 
     status: int
     body: dict[str, Any]
-    message_id: str = ""
+    message_ids: Sequence[str]
+    """Ids by index; "" for a notification that was refused."""
     final: bool = True
     """Whether a repeat gets this answer; else it tries again."""
 
@@ -107,12 +108,12 @@ class OncePerKey:
         except BaseException:  # a fault, or the client has gone: a record may be in Kafka
             await asyncio.shield(self._noted(self._store.release, claimed))
             raise
-        answer = _encoded(result)
+        answer, ids = _encoded(result), result.message_ids
         if result.final:
             body = answer.body.decode()
-            await self._noted(self._store.finish, claimed, answer.status, body, result.message_id)
+            await self._noted(self._store.finish, claimed, answer.status, body, ids)
         else:
-            await self._noted(self._store.release, claimed)
+            await self._noted(self._store.release, claimed, ids)
         return answer
 
     async def _noted(self, write: Callable[..., object], *arguments: object) -> None:

@@ -5,12 +5,17 @@
     in progress ─forget: nothing was published─▶ ∅
 
 Ids and created_at follow from `made_at`, so a repeat on another gateway produces the same bytes.
+
+`message_id` says what was sent: the id of a single notification, or the mark of a batch. The ids of a batch
+that follow from the request begin with its time, as its mark does; they are made again to find one. Each
+other id of a batch has a row of its own, whose name is no hash.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import text
@@ -18,12 +23,15 @@ from sqlalchemy import text
 from backends.sql.database import Database
 from idempotency.transactions import Clock, LedgerPart
 from message.ids import new_token
+from producer.gateway.envelope_limits import MOST_ITEMS
 
 LEASE_MS: Final = 60_000
 """Time for which a request that was killed keeps repeats away; above the longest publish."""
 KEEP_MS: Final = 86_400_000
 """Time for which an answer is repeated."""
 _PURGED: Final = 1_000
+_TIME_DIGITS: Final = 12
+"""Hex digits at the start of a derived id that are its time."""
 _BEGIN: Final = text("""
 INSERT INTO gateway_requests AS r
        (key_id, name, body_digest, token, lease_until, made_at, status, answer, message_id, expires_at)
@@ -42,17 +50,26 @@ _KNOWN: Final = text("""
 SELECT body_digest, lease_until, status, answer FROM gateway_requests
  WHERE key_id = :key AND name = :name""")
 _FINISH: Final = text("""
-UPDATE gateway_requests SET status = :status, answer = :answer, message_id = :message
+UPDATE gateway_requests
+   SET status = :status, answer = :answer, message_id = coalesce(nullif(:message, ''), message_id)
  WHERE key_id = :key AND name = :name AND token = :token AND status = 0""")
 _RELEASE: Final = text("""
-UPDATE gateway_requests SET lease_until = 0
+UPDATE gateway_requests
+   SET lease_until = 0, message_id = coalesce(nullif(:message, ''), message_id)
  WHERE key_id = :key AND name = :name AND token = :token AND status = 0""")
 _FORGET: Final = text("""
 DELETE FROM gateway_requests
  WHERE key_id = :key AND name = :name AND token = :token AND status = 0""")
+_KEEP_ID: Final = text("""
+INSERT INTO gateway_requests
+       (key_id, name, body_digest, token, lease_until, made_at, status, answer, message_id, expires_at)
+SELECT key_id, 'id:' || :message, '', token, 0, made_at, 202, '', :message, expires_at
+  FROM gateway_requests
+ WHERE key_id = :key AND name = :name AND token = :token AND status = 0
+ON CONFLICT (key_id, name) DO UPDATE SET expires_at = excluded.expires_at""")
 _OWNED: Final = text("""
-SELECT 1 FROM gateway_requests
- WHERE message_id = :message AND message_id <> '' AND key_id = :key LIMIT 1""")
+SELECT name, made_at, message_id FROM gateway_requests
+ WHERE message_id IN (:message, :batch) AND message_id <> '' AND key_id = :key""")
 _PURGE: Final = text("""
 DELETE FROM gateway_requests WHERE (key_id, name) IN
  (SELECT key_id, name FROM gateway_requests WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit)""")
@@ -119,17 +136,26 @@ class RequestStore(LedgerPart):
         return InProgress(max(1.0, (row.lease_until - now) / 1_000))
 
     def finish(
-        self, claimed: ClaimedRequest, status: int, answer: str, message_id: str = ""
+        self, claimed: ClaimedRequest, status: int, answer: str, message_ids: Sequence[str] = ()
     ) -> bool:
-        """Records the answer. Returns False if another request took over."""
-        values = {"status": status, "answer": answer, "message": message_id}
-        with self._transaction() as connection:
-            return bool(connection.execute(_FINISH, _of(claimed) | values).rowcount)
+        """Records the answer and what was sent: ids by index, "" for none. Returns False if another request
+        took over."""
+        return self._ended(_FINISH, claimed, message_ids, status=status, answer=answer)
 
-    def release(self, claimed: ClaimedRequest) -> None:
-        """Lets the next repeat try again, with the same ids."""
+    def release(self, claimed: ClaimedRequest, message_ids: Sequence[str] = ()) -> None:
+        """Lets the next repeat try again, with the same ids. Records what was sent, as `finish`."""
+        self._ended(_RELEASE, claimed, message_ids)
+
+    def _ended(
+        self, statement: Any, claimed: ClaimedRequest, ids: Sequence[str], **answer: int | str
+    ) -> bool:
+        message, own = _kept(claimed, ids)
+        request = _of(claimed)
         with self._transaction() as connection:
-            connection.execute(_RELEASE, _of(claimed))
+            if own:
+                connection.execute(_KEEP_ID, [request | {"message": one} for one in own])
+            values = request | answer | {"message": message}
+            return bool(connection.execute(statement, values).rowcount)
 
     def forget(self, claimed: ClaimedRequest) -> None:
         """Forgets a request of which nothing was published."""
@@ -138,9 +164,13 @@ class RequestStore(LedgerPart):
 
     def sent_by(self, key: str, message_id: str) -> bool:
         """Returns whether a request of this API key made this notification."""
+        asked = {"message": message_id, "batch": _batch_mark(message_id), "key": key}
         with self._transaction() as connection:
-            found = connection.execute(_OWNED, {"message": message_id, "key": key}).first()
-        return found is not None
+            rows = connection.execute(_OWNED, asked).all()
+        if any(row.message_id == message_id for row in rows):
+            return True
+        indexes = range(MOST_ITEMS)
+        return message_id in (derived_id(r.made_at, key, r.name, n) for r in rows for n in indexes)
 
     def purge(self) -> int:
         """Deletes expired requests, a batch. Returns their number."""
@@ -154,6 +184,21 @@ def derived_id(made_at: int, key: str, name: str, index: int) -> str:
     rest = int.from_bytes(digest[:10])
     bits = made_at << 80 | 0x7 << 76 | (rest >> 62 & 0xFFF) << 64 | 0b10 << 62 | rest & (2**62 - 1)
     return UUID(int=bits).hex
+
+
+def _batch_mark(message_id: str) -> str:
+    """Returns the mark of each batch whose derived ids have the time of this id. No id is such a text."""
+    return f"batch\x1f{message_id[:_TIME_DIGITS]}"
+
+
+def _kept(claimed: ClaimedRequest, ids: Sequence[str]) -> tuple[str, list[str]]:
+    """Returns the `message_id` of the request's row, and the ids that get rows of their own."""
+    if len(ids) < 2:
+        return "".join(ids), []
+    own = {one for index, one in enumerate(ids) if one not in ("", claimed.message_id(index))}
+    derived = any(one and one not in own for one in ids)
+    # Sorted, so that two requests lock the same rows in the same order.
+    return _batch_mark(claimed.message_id()) if derived else "", sorted(own)
 
 
 def _of(claimed: ClaimedRequest) -> dict[str, object]:

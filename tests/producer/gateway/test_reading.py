@@ -17,7 +17,8 @@ from tests.producer.gateway.conftest import NOTICE, OpenGateway
 from tracing.events import Stage, TraceEvent
 from tracing.sinks.database import DatabaseSink
 
-RECALL = "/v1/notifications:recall"
+SEND = "/v1/notifications"
+RECALL = f"{SEND}:recall"
 NUMBER = "+8613800000001"
 
 
@@ -201,6 +202,22 @@ def test_a_key_of_some_lanes_recalls_what_it_has_just_sent(
     name = gateway.send(ours, idempotency_key="k1").json()["id"]
     assert gateway.post(other, RECALL, {"id": name}).status_code == 404
     assert gateway.post(ours, RECALL, {"id": name}).json()["name"] == name
+
+
+def test_a_key_of_some_lanes_recalls_what_it_has_just_sent_in_a_batch(
+    gateway: OpenGateway, make_key: Callable[..., KeyMade]
+) -> None:
+    ours = make_key("ours", lanes=("webhook.*",)).token
+    other = make_key("other", lanes=("webhook.*",)).token
+    items = [NOTICE, {}, NOTICE | {"id": "mine"}, NOTICE]
+    for name, sent in (("several", items), ("one", [NOTICE])):
+        body = {"notifications": sent}
+        answer = gateway.post(ours, f"{SEND}:batch", body, idempotency_key=name)
+        ids = [one["id"] for one in answer.json()["results"] if one["status"] == 202]
+        assert len(ids) == len([item for item in sent if item])
+        for one in ids:
+            assert gateway.post(other, RECALL, {"id": one}).status_code == 404
+            assert gateway.post(ours, RECALL, {"id": one}).json()["name"] == one
 
 
 MARKETING = NOTICE | {"kind": "marketing", "id": "login-1001"}

@@ -68,10 +68,57 @@ def test_a_killed_request_is_taken_over_after_its_lease_with_the_same_ids(clocke
     assert (second.made_at, second.message_id()) == (first.made_at, first.message_id())
     assert not second.first
     assert not clocked.store.finish(first, 202, "late")
-    assert clocked.store.finish(second, 202, "first answer", second.message_id())
+    assert clocked.store.finish(second, 202, "first answer", [second.message_id()])
     assert clocked.store.begin("key", "name", "d") == Answered(202, "first answer")
     assert clocked.store.sent_by("key", second.message_id())
     assert not clocked.store.sent_by("another", second.message_id())
+
+
+@pytest.mark.parametrize("is_final", [True, False], ids=["answered", "to be repeated"])
+def test_what_a_batch_sent_is_known_and_nothing_else(clocked: Clocked, is_final: bool) -> None:
+    store, claimed = clocked.store, clocked.begin()
+    ids = [claimed.message_id(0), "", "mine-2", claimed.message_id(3), "mine-1"]
+    if is_final:
+        assert store.finish(claimed, 207, "first answer", ids)
+    else:
+        store.release(claimed, ids)
+    sent = [one for one in ids if one]
+    assert [store.sent_by("key", one) for one in sent] == [True] * 4
+    assert [store.sent_by("another", one) for one in sent] == [False] * 4
+    strange = ("mine", claimed.message_id(0)[:12], claimed.message_id(0)[:-1] + "x", "")
+    assert not any(store.sent_by("key", one) for one in strange)
+    assert isinstance(store.begin("key", "name", "d"), Answered if is_final else ClaimedRequest)
+    clocked.now += KEEP_MS
+    while store.purge():
+        pass
+    assert not any(store.sent_by("key", one) for one in sent)
+
+
+def test_a_try_that_fails_forgets_nothing_of_what_an_earlier_one_sent(clocked: Clocked) -> None:
+    first = clocked.begin()
+    clocked.store.release(first, [first.message_id(0), ""])
+    second = clocked.begin()
+    clocked.store.release(second)
+    assert clocked.store.sent_by("key", first.message_id(0))
+
+
+def test_a_request_that_was_taken_over_records_no_ids(clocked: Clocked) -> None:
+    first = clocked.begin()
+    clocked.now += LEASE_MS
+    clocked.begin()
+    assert not clocked.store.finish(first, 202, "late", ["mine-1", "mine-2"])
+    assert not clocked.store.sent_by("key", "mine-1")
+
+
+def test_two_batches_may_have_sent_the_same_id(clocked: Clocked) -> None:
+    for name in ("one", "two"):
+        claimed = clocked.store.begin("key", name, "d")
+        assert isinstance(claimed, ClaimedRequest)
+        assert clocked.store.finish(claimed, 202, "", ["mine-1", "mine-2"])
+        clocked.now += KEEP_MS // 2
+    while clocked.store.purge():
+        pass
+    assert clocked.store.sent_by("key", "mine-1"), "kept as long as the later one"
 
 
 def test_another_body_is_told_before_and_after_the_answer(clocked: Clocked) -> None:
