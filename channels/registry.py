@@ -48,17 +48,26 @@ def channel_for(account: Account) -> Channel:
 
 def load_accounts(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Account]:
     """Returns every account of the configuration by name. Raises AccountError for all faulty ones."""
-    accounts: dict[str, Account] = {}
-    faults: list[str] = []
-    for name, table in tables.items():
-        try:
-            accounts[name] = _account(name, table)
-        except AccountError as exc:
-            faults += exc.texts
+    accounts, faulty = usable_accounts(tables)
+    faults = [text for exc in faulty.values() for text in exc.texts]
     faults += _robots_of_two_groups(accounts.values())
     if faults:
         raise AccountError(*faults)
     return accounts
+
+
+def usable_accounts(
+    tables: Mapping[str, Mapping[str, Any]],
+) -> tuple[dict[str, Account], dict[str, AccountError]]:
+    """Returns the accounts that can be used, and the faults of the others, by name."""
+    accounts: dict[str, Account] = {}
+    faulty: dict[str, AccountError] = {}
+    for name, table in tables.items():
+        try:
+            accounts[name] = _account(name, table)
+        except AccountError as exc:
+            faulty[name] = exc
+    return accounts, faulty
 
 
 def _robots_of_two_groups(accounts: Iterable[Account]) -> Iterator[str]:

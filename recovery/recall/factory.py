@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from backends.settings import Settings
 from channels.engine import Engine
-from channels.registry import channel_for, load_accounts
+from channels.registry import channel_for, usable_accounts
 from channels.tokens.shared import open_tokens
 from channels.transports import TransportRouter
 from idempotency.sql_ledger import SqlLedger, open_ledger
@@ -18,7 +18,7 @@ from message.vocabulary import LANES
 from policy.active import in_force
 from policy.schema import Guarantee, Policy
 from policy.versions import Versions
-from recovery.recall.recall import WORKER, Recalling
+from recovery.recall.recall import WORKER, Providers, Recalling
 from sending.receiver_marks import GateMarks, open_marks
 from sending.runtime.clock import Clock
 from tracing import open_recorder
@@ -67,18 +67,12 @@ def open_recalling(settings: Settings, stack: ExitStack, wait: Callable[[], bool
 def recall_over(
     settings: Settings, means: RecallMeans, stack: ExitStack, wait: Callable[[], bool]
 ) -> OpenedRecall:
-    """Returns a recall over what is open already; `stack` closes its connections to providers. Raises
-    SettingsError."""
-    accounts = load_accounts(settings.accounts)
-    wires = TransportRouter()
-    stack.callback(wires.close)
-    tokens = open_tokens(settings, wires)
-    stack.callback(tokens.close)
+    """Returns a recall over what is open already; `stack` closes the connections to providers that it
+    opens."""
     recalling = Recalling(
         means.ledger.recalls(),
         means.ledger.recovering(),
-        Engine(wires, tokens),
-        {name: (account, channel_for(account)) for name, account in accounts.items()},
+        lambda: _providers(settings, stack),
         means.recorder,
         timeout_s=TIMEOUT_S,
         wait=wait,
@@ -89,3 +83,17 @@ def recall_over(
     unseen = [x.name for x in LANES if policy.of(x).guarantee is Guarantee.BEST_EFFORT]
     longest = max(policy.of(lane).max_ttl_ms for lane in LANES)
     return OpenedRecall(recalling, longest + _AHEAD_MS, unseen)
+
+
+def _providers(settings: Settings, stack: ExitStack) -> Providers:
+    """Opens what takes sent messages back. Raises SettingsError."""
+    accounts, faulty = usable_accounts(settings.accounts)
+    wires = TransportRouter()
+    stack.callback(wires.close)
+    tokens = open_tokens(settings, wires)
+    stack.callback(tokens.close)
+    return Providers(
+        Engine(wires, tokens),
+        {name: (account, channel_for(account)) for name, account in accounts.items()},
+        {name: str(fault) for name, fault in faulty.items()},
+    )

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
+from functools import cache
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -131,6 +133,21 @@ class TakesBack(Protocol):
         ...
 
 
+class Providers(NamedTuple):
+    """The means to take sent messages back."""
+
+    engine: TakesBack
+    accounts: Mapping[str, tuple[Account, Channel]]
+    faults: Mapping[str, str] = MappingProxyType({})
+    """Accounts that cannot be used, as one without its secret, and why."""
+
+    def why_not(self, account: str) -> str:
+        """Returns why an account is not among the usable ones."""
+        if account in self.faults:
+            return f"its account cannot be used here: {self.faults[account]}"
+        return "its account is not in the configuration any more"
+
+
 class Recalling:
     """For one recall at a time; many processes may run the same one."""
 
@@ -138,8 +155,7 @@ class Recalling:
         self,
         recalls: Recalls,
         rows: RecoveryStore,
-        engine: TakesBack,
-        accounts: Mapping[str, tuple[Account, Channel]],
+        providers: Callable[[], Providers],
         recorder: Recorder,
         *,
         timeout_s: float,
@@ -147,14 +163,14 @@ class Recalling:
         give_back: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
         hash_receiver: HashReceiver = no_hash,
     ) -> None:
-        """`hash_receiver` is `tracing.masks.hasher`'s.
+        """`hash_receiver` is `tracing.masks.hasher`'s. `providers` is called once something is to be taken
+        back, after the announcement: a recall before the send needs no account.
 
         `wait` pauses a moment for calls under way; returns False after its time is over. `give_back`
         gets (lane, key) of each cancelled delivery (dispatcher/pipeline/gates.py)."""
         self._recalls = recalls
         self._rows = rows
-        self._engine = engine
-        self._accounts = accounts
+        self._providers = cache(providers)  # pages of rows share them
         self._recorder = recorder
         self._timeout_s = timeout_s
         self._wait = wait
@@ -240,10 +256,14 @@ class Recalling:
         first = mine[0]
         if all(row.taken_back for row in mine):
             return [_told(row, RecallVerdict.RECALLED, "taken back before") for row in mine]
-        pair = self._accounts.get(first.account)
-        hindered = _hindrance(first, pair, self._recalls.now_ms())
-        if hindered is not None or pair is None:
-            return [_told(row, *(hindered or _GONE)) for row in mine]
+        providers = self._providers()
+        pair = providers.accounts.get(first.account)
+        if pair is None:
+            why = providers.why_not(first.account)
+            return [_told(row, RecallVerdict.NOT_POSSIBLE, why) for row in mine]
+        hindered = _hindrance(first, *pair, self._recalls.now_ms())
+        if hindered is not None:
+            return [_told(row, *hindered) for row in mine]
         shared = [
             row for row in self._recalls.of_call(first.account, first.provider_id) if _is_sent(row)
         ]
@@ -251,10 +271,11 @@ class Recalling:
         if others and not whole_calls:
             why = f"its call reached {len(others)} more; --whole-calls takes it back from them too"
             return [_told(row, RecallVerdict.NOT_POSSIBLE, why) for row in mine]
-        return self._ask(mine, shared, others, *pair)
+        return self._ask(providers.engine, mine, shared, others, *pair)
 
     def _ask(
         self,
+        engine: TakesBack,
         mine: Sequence[Covered],
         shared: Sequence[Covered],
         others: Sequence[Covered],
@@ -263,7 +284,7 @@ class Recalling:
     ) -> list[RecallOutcome]:
         """Has a call taken back: from `mine`, and from `shared`, of which `others` are not recalled."""
         sent = SentCall(mine[0].provider_id)
-        answer = self._engine.recall(channel, account, sent, self._timeout_s)
+        answer = engine.recall(channel, account, sent, self._timeout_s)
         verdict, why = _answered(answer, channel)
         if verdict is not RecallVerdict.RECALLED:
             return [_told(row, verdict, why) for row in mine]
@@ -340,7 +361,6 @@ def _is_sent(row: Covered) -> bool:
     return queued or row.state in _SENT
 
 
-_GONE: Final = (RecallVerdict.NOT_POSSIBLE, "its account is not in the configuration any more")
 _IN_DOUBT: Final = "an earlier call may have sent it; it will not be sent again"
 
 
@@ -363,20 +383,18 @@ def _without_provider(row: Covered) -> tuple[RecallVerdict, str]:
 
 
 def _hindrance(
-    row: Covered, pair: tuple[Account, Channel] | None, now: int
+    row: Covered, account: Account, channel: Channel, now: int
 ) -> tuple[RecallVerdict, str] | None:
     """Returns why its provider need not be asked; None if it may take it back."""
-    if pair is None:
-        return _GONE
-    window = pair[1].recall_window_ms
+    window = channel.recall_window_ms
     if not window:
-        return RecallVerdict.NOT_POSSIBLE, f"{pair[0].provider} takes nothing back"
+        return RecallVerdict.NOT_POSSIBLE, f"{account.provider} takes nothing back"
     if not row.provider_id:
         return RecallVerdict.NOT_POSSIBLE, "the provider's name for it is not known"
     if now - row.sent_at > window:
         return (
             RecallVerdict.TOO_LATE,
-            f"{pair[0].provider} takes back for {window // _HOUR_MS} hours",
+            f"{account.provider} takes back for {window // _HOUR_MS} hours",
         )
     return None
 

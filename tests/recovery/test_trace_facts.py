@@ -31,7 +31,7 @@ from receipts.metrics import ReceiptMetrics
 from recovery.alerts import Alerts
 from recovery.operator_actions import Operator
 from recovery.operator_rules import OperatorNote, Verb
-from recovery.recall.recall import Recalling
+from recovery.recall.recall import Providers, Recalling
 from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
 from tests.idempotency.making import LEASE_MS, NOON, World, claimed, delivery, settle, worker
 from tests.recovery.retry.test_stage import Standing
@@ -142,8 +142,7 @@ class Field:
         recalling = Recalling(
             self.ledger.recalls(),
             self.ledger.recovering(),
-            Engine(wires, None),
-            {},
+            lambda: Providers(Engine(wires, None), {}),
             self.told,
             timeout_s=1.0,
             wait=lambda: False,

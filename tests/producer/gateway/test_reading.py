@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
+import msgspec
 import pytest
 
 from backends.settings import Settings
 from idempotency.lookups import Queries
-from idempotency.sql_ledger import SqlLedger, open_ledger
+from idempotency.sql_ledger import SqlLedger, clock_of, open_ledger
 from message.states import Event, State
-from producer.gateway.key_store import KeyMade
+from producer.gateway.api_keys import terms_of
+from producer.gateway.key_store import KeyMade, KeyStore
 from producer.gateway.story_reader import MOST_STORIES
 from tests.idempotency.making import claimed, claims, delivery, settle, worker
 from tests.producer.gateway.conftest import NOTICE, OpenGateway
@@ -218,6 +221,34 @@ def test_a_key_of_some_lanes_recalls_what_it_has_just_sent_in_a_batch(
         for one in ids:
             assert gateway.post(other, RECALL, {"id": one}).status_code == 404
             assert gateway.post(ours, RECALL, {"id": one}).json()["name"] == one
+
+
+@pytest.fixture
+def settings_without_a_secret(settings: Settings) -> Settings:
+    table = {"provider": "aliyun_sms", "access_key_id": "id", "sign_name": "sign"}
+    return msgspec.structs.replace(settings, accounts={"ali": table})
+
+
+def test_a_gateway_without_the_secret_of_an_account_recalls(
+    settings_without_a_secret: Settings, ledger: SqlLedger
+) -> None:
+    (item,) = claimed(ledger, delivery(id="m-1", receivers=[NUMBER]))
+    item.account = "ali"
+    settle(ledger, item, Event.ACCEPTED, provider_id="p-1")
+    with ExitStack() as stack:
+        gateway = OpenGateway(settings_without_a_secret, stack)
+        database = gateway.endpoint.parts.stories._database
+        keys = KeyStore(database, clock_of(database))
+        with database.begin() as connection:
+            made = keys.add(connection, "every", terms_of(("recall",), (), 10, 10), by="test")
+        gateway.ring.look()
+        answer = gateway.post(made.token, RECALL, {"id": "m-1"})
+    assert answer.status_code == 200
+    (one,) = answer.json()["deliveries"]
+    assert (one["state"], one["verdict"]) == ("SENT", "not_possible")
+    assert "accounts.ali.access_key_secret: is missing" in one["why"]
+    unread = delivery(id="m-1", receivers=["+8613800000002"])
+    assert ledger.claim(claims([unread]), "w1")[0].state is State.DROPPED
 
 
 MARKETING = NOTICE | {"kind": "marketing", "id": "login-1001"}

@@ -21,7 +21,7 @@ from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery
 from message.ids import new_token
 from message.outcomes import Accepted
-from message.states import Event
+from message.states import Event, State
 from recovery.recall.factory import open_recalling
 from recovery.recall.recall import Recalled, RecallOutcome, RecallVerdict
 from simulator import Faults, Simulator
@@ -226,6 +226,30 @@ def test_a_provider_that_does_not_answer_is_asked_again_by_the_next_recall(stage
     stage.provider.control(rules=[])
     (told,) = stage.recall(Kind.MESSAGE, "m-1")
     assert told.verdict is RecallVerdict.RECALLED
+
+
+def test_without_the_secret_of_an_account_the_others_are_recalled_all_the_same(
+    stage: Stage,
+) -> None:
+    waiting, unread = stage.claimed("waits", id="m-1")[0], deliveries(id="m-1", receivers=["cyd"])
+    stage.ledger.settle([Settlement(waiting, Event.NOT_SENT, "45009")])
+    stage.sent(stage.claimed("ann", id="m-1"))
+    stage.sent(stage.claimed("hooked", lane="webhook.notice", id="m-1"))
+    whole = dict(stage.settings.accounts)
+    main = {key: value for key, value in whole["main"].items() if key != "corpsecret"}
+    stage.settings = msgspec.structs.replace(stage.settings, accounts=whole | {"main": main})
+    told = {(t.lane, t.state): (t.verdict, t.why) for t in stage.recall(Kind.MESSAGE, "m-1")}
+    missing = "its account cannot be used here: accounts.main.corpsecret: is missing"
+    assert told.pop(("wecom.notice", State.SENT)) == (RecallVerdict.NOT_POSSIBLE, missing)
+    assert told == {
+        ("wecom.notice", State.DROPPED): (RecallVerdict.CANCELLED, "before the send"),
+        ("webhook.notice", State.SENT): (RecallVerdict.NOT_POSSIBLE, "webhook takes nothing back"),
+    }
+    (later,) = stage.ledger.claim(claims(unread), "w1")
+    assert later.state is State.DROPPED, "the announcement holds"
+    stage.settings = msgspec.structs.replace(stage.settings, accounts=whole)
+    again = {t.state: t.verdict for t in stage.recall(Kind.MESSAGE, "m-1") if t.lane[:5] == "wecom"}
+    assert again == {State.SENT: RecallVerdict.RECALLED, State.DROPPED: RecallVerdict.CANCELLED}
 
 
 def test_what_is_too_old_for_the_provider_is_not_even_asked_for(stage: Stage) -> None:
