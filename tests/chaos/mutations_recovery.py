@@ -13,6 +13,8 @@ _REPEATING = "tests/recovery/unknown/test_call_replay.py::"
 _RESENDING = "tests/recovery/retry/test_stage.py::"
 _RESEND_JOBS = "tests/recovery/resend_jobs/test_job.py::"
 _MARKS = "tests/recovery/test_marks.py::"
+_READING = "tests/producer/gateway/test_reading.py::"
+_RECALLS = "tests/idempotency/test_recalls.py::"
 _RESOLVING = "tests/recovery/unknown/test_resolver.py::"
 _ROUTES = "tests/recovery/retry/test_retry_lane.py::"
 _ROWS = "tests/idempotency/recovery/test_contract.py::"
@@ -91,6 +93,41 @@ RECOVERY: tuple[Mutation, ...] = (
         "       AND NOT ((SELECT EXISTS",
         "       AND NOT (NOT (SELECT EXISTS",
         (_ROWS + "test_what_was_given_back_and_recalled_is_taken_by_nobody[postgresql-message]",),
+    ),
+    Mutation(
+        "what was recalled in its lane is not claimed to be sent",
+        "idempotency.claims.sqlite:_is_recalled",
+        "by_lane or ",
+        "",
+        (_RECALLS + f"test_a_recall_in_lanes_covers_no_delivery_of_another_lane{_LITE}",),
+    ),
+    Mutation(
+        "what was given back and recalled in its lane is not taken over",
+        "idempotency.claims.sqlite:TAKE",
+        "r.kind = 'lane'",
+        "r.kind = ''",
+        (_ROWS + "test_what_was_given_back_and_recalled_is_taken_by_nobody[sqlite-lane]",),
+    ),
+    Mutation(
+        "PostgreSQL: what was given back and recalled in its lane is not taken over",
+        "idempotency.claims.postgres:_TAKE",
+        "d.created_at, d.lane)",
+        "d.created_at, '')",
+        (_ROWS + "test_what_was_given_back_and_recalled_is_taken_by_nobody[postgresql-lane]",),
+    ),
+    Mutation(
+        "recovery sends nothing that was recalled in its lane",
+        "idempotency.recovery.statements:_RECALLED",
+        "r.kind = 'lane'",
+        "r.kind = ''",
+        (_RECALLS + f"test_recovery_sends_nothing_again_that_is_recalled_in_its_lane{_LITE}",),
+    ),
+    Mutation(
+        "a gateway key of some lanes forbids nothing of other lanes",
+        "producer.gateway.recall_desk:RecallDesk._lanes",
+        "            return lanes\n",
+        "            return None\n",
+        (_READING + "test_a_recall_of_some_lanes_forbids_nothing_of_others[sqlite-unread]",),
     ),
     Mutation(
         "what only ends or sleeps hides nobody",
