@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from channels.engine import adapter_failed
 from message.delivery import Delivery
 
 
@@ -78,21 +77,10 @@ def within(limit: int, most: int | None) -> int:
 
 
 def put_on_record(call: Sequence[RouteCarrier], call_key: str) -> None:
-    """Writes the call's account, key and digest on its deliveries."""
-    account, channel = call[0].route
-    digest = _digest(call) if channel.dedup_window_ms else ""
-    for one in call:
-        delivery = one.delivery
+    """Writes the call's account, key and digest on its deliveries. If the adapter raises, the digest is
+    empty: no process relies on a repeat then."""
+    route, deliveries = call[0].route, [one.delivery for one in call]
+    account, channel = route
+    digest = (route.digest(deliveries) or "") if channel.dedup_window_ms else ""
+    for delivery in deliveries:
         delivery.account, delivery.call_key, delivery.call_digest = account.name, call_key, digest
-
-
-def _digest(call: Sequence[RouteCarrier]) -> str:
-    """Returns the digest of the call's body; empty if the adapter raises: no process relies on a repeat
-    then."""
-    route = call[0].route
-    try:
-        digest: str = route.digest([one.delivery for one in call])
-    except Exception as exc:  # any error of an adapter over one message
-        adapter_failed(route.channel, "fingerprint", exc)
-        return ""
-    return digest

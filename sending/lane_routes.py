@@ -13,6 +13,7 @@ from backends.settings import Settings
 from channels.accounts.lane_accounts import lane_accounts
 from channels.accounts.time_limits import limits_of
 from channels.channel import Account, Call, Channel
+from channels.engine import adapter_failed
 from channels.registry import channel_for
 from message.delivery import Delivery
 from message.vocabulary import Lane
@@ -36,10 +37,20 @@ class Route(NamedTuple):
         window = self.channel.dedup_window(self.account)
         return called_at + int(window * (1 - MARGIN)) - timeout_ms if window else 0
 
-    def digest(self, deliveries: Sequence[Delivery]) -> str:
+    def digest(self, deliveries: Sequence[Delivery]) -> str | None:
         """Returns the digest of one call for all of these, as the provider's dedup compares it; empty if it
-        compares no bodies."""
-        return self.channel.fingerprint(Call(self.account, deliveries))
+        compares no bodies; None if the adapter raises."""
+        try:
+            return self.channel.fingerprint(Call(self.account, deliveries))
+        except Exception as exc:  # any error of an adapter over one message
+            adapter_failed(self.channel, "fingerprint", exc)
+            return None
+
+    def repeats(self, deliveries: Sequence[Delivery], digest: str) -> bool:
+        """Returns whether the provider's dedup would take a call for all of these for the one with that
+        digest. False if the adapter refuses one of them: its template may have lost the provider's form."""
+        refused = any(refusal_of(delivery, self.account, self.channel) for delivery in deliveries)
+        return not refused and self.digest(deliveries) == digest
 
 
 class LaneRoutes:

@@ -187,6 +187,8 @@ class RetrySettler:
 
     def put_off(self, taken: Sequence[DueDelivery], delay_ms: int) -> None:
         """Gives rows back to be due later, without a counted attempt."""
+        if not taken:
+            return
         give_back = partial(self._context.rows.give_back, taken, delay_ms)
         self._context.outage.until_available("settle", give_back)
 

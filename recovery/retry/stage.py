@@ -19,7 +19,13 @@ from typing import Final, Protocol
 import structlog
 
 from idempotency.ledger import Settlement
-from idempotency.recovery.contract import DueDelivery, DueQuery, RecordedCall, by_operator
+from idempotency.recovery.contract import (
+    DueDelivery,
+    DueQuery,
+    Ended,
+    RecordedCall,
+    by_operator,
+)
 from message.delivery import Delivery
 from message.ids import new_token
 from message.reasons import code_of, mender_of
@@ -42,6 +48,8 @@ NO_ACCOUNT: Final = "no_account"
 _IDLE_S: Final = 0.5
 _STEP_MS: Final = 250
 """Waits for an account are rounded up to it, so that several share a statement."""
+_FAULT_MS: Final = 5_000
+"""Wait of rows that were taken in a look which failed."""
 _LOOKS: Final = 50
 """Most looks in a row while no taken row may be sent now: such rows must not hide others."""
 
@@ -126,7 +134,7 @@ class RetryStage:
         self, routes: RetryLane, room: int, *, first: bool
     ) -> tuple[int, list[list[RetryWork]]]:
         """Looks once. Returns how many rows were taken, and the calls to make; other rows wait again or
-        ended."""
+        ended. Gives the rows back if it fails: no sweep finds them while this process lives."""
         policy, term, token = routes.policy, self._lease.term, new_token()
         ordered = policy.ordering is Ordering.KEY
         ask = DueQuery(routes.lane.name, policy.retry.attempts, ordered, room, first)
@@ -134,17 +142,30 @@ class RetryStage:
         taking = self._context.outage.until_available(
             "take", partial(self._context.rows.take, ask, self._owner, token)
         )
-        self._context.report.ended(taking.ended)
-        if ordered and taking.ended:
-            self._settler.on_woken(ask.lane)
-        self._settler.give_back([(row.lane, row.key) for row in taking.ended if not row.doubted])
-        if quiet := quiet_ms(policy.quiet_hours, self._context.clock.now_ms()):
-            if taking.taken:
-                self._settler.put_off(taking.taken, quiet)
-            return len(taking.taken), []
+        try:
+            self._report_ended(taking.ended, ask.lane, ordered=ordered)
+            return len(taking.taken), self._calls(taking.taken, routes, term, first=first)
+        except Exception:
+            self._settler.put_off(taking.taken, _FAULT_MS)
+            raise
+
+    def _report_ended(self, ended: Sequence[Ended], lane: str, *, ordered: bool) -> None:
+        """Reports rows that ended instead of being taken."""
+        self._context.report.ended(ended)
+        if ordered and ended:
+            self._settler.on_woken(lane)
+        self._settler.give_back([(row.lane, row.key) for row in ended if not row.doubted])
+
+    def _calls(
+        self, rows: Sequence[DueDelivery], routes: RetryLane, term: int, *, first: bool
+    ) -> list[list[RetryWork]]:
+        """Returns the calls to make for these rows, on record; other rows wait again or ended."""
+        if quiet := quiet_ms(routes.policy.quiet_hours, self._context.clock.now_ms()):
+            self._settler.put_off(rows, quiet)
+            return []
         ready: list[RetryWork] = []
         waiting: dict[int, list[DueDelivery]] = {}
-        for taken in taking.taken:
+        for taken in rows:
             found = self._resend(taken, routes, term)
             if isinstance(found, RetryWork):
                 found.first = first
@@ -158,7 +179,7 @@ class RetryStage:
         calls = calls_of(self._held_back(ready, routes), routes.most)
         for call in calls:
             put_on_record(call, call[0].delivery.call_key)
-        return len(taking.taken), self._kept(calls)
+        return self._kept(calls)
 
     def _held_back(self, resends: Sequence[RetryWork], routes: RetryLane) -> list[RetryWork]:
         """Returns the retries to send now. Those that their provider would drop silently wait in the
@@ -231,11 +252,10 @@ def served(policy: LanePolicy) -> bool:
 def _unfit(taken: DueDelivery, route: Route, *, same: bool) -> Settlement | None:
     """Returns the settlement of a delivery that this account cannot repeat or send; None if it can."""
     delivery = taken.delivery
-    if same and route.digest([delivery]) != taken.call_digest:
-        return Settlement(delivery, Event.UNKNOWN, WINDOW_OVER)
     refusal = refusal_of(delivery, route.account, route.channel)
     if not refusal:
-        return None
+        other = same and not route.repeats([delivery], taken.call_digest)
+        return Settlement(delivery, Event.UNKNOWN, WINDOW_OVER) if other else None
     code = code_of(refusal)
     if taken.doubted_since is not None:
         return Settlement(delivery, Event.UNKNOWN, code)

@@ -94,7 +94,7 @@ class Repeating:
             return False
         if any(self._render(one.delivery) for one in doubts):
             return False
-        return route.digest([one.delivery for one in doubts]) == doubts[0].call_digest
+        return route.repeats([one.delivery for one in doubts], doubts[0].call_digest)
 
     def _call(
         self, doubts: Sequence[UnknownDelivery], route: Route, routes: RetryLane

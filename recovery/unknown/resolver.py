@@ -171,7 +171,7 @@ class Resolving:
         until = route.window_ends(doubt.called_at, timeout_ms)
         if until <= doubt.now or not doubt.delivery.account or self._render(doubt.delivery):
             return 0
-        return until if route.digest([doubt.delivery]) == doubt.call_digest else 0
+        return until if route.repeats([doubt.delivery], doubt.call_digest) else 0
 
     def _leave(self, doubts: Sequence[UnknownDelivery]) -> None:
         for doubt in doubts:

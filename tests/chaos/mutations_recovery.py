@@ -333,14 +333,14 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "another body is no repeat",
         "recovery.retry.stage:_unfit",
-        "    if same and route.digest([delivery]) != taken.call_digest:\n",
-        "    if False:\n",
+        "        other = same and not route.repeats([delivery], taken.call_digest)\n",
+        "        other = False\n",
         (_RESENDING + "test_a_body_that_changed_while_it_waited_is_no_repeat",),
     ),
     Mutation(
         "the resolver repeats only the very same call",
         "recovery.unknown.resolver:Resolving._repeats_until",
-        "        return until if route.digest([doubt.delivery]) == doubt.call_digest else 0\n",
+        "        return until if route.repeats([doubt.delivery], doubt.call_digest) else 0\n",
         "        return until\n",
         (_RESENDING + "test_another_body_is_no_repeat",),
     ),
@@ -509,7 +509,7 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "a joint call is repeated only where it is the very same",
         "recovery.unknown.call_replay:Repeating._same",
-        "        return route.digest([one.delivery for one in doubts]) == doubts[0].call_digest\n",
+        "        return route.repeats([one.delivery for one in doubts], doubts[0].call_digest)\n",
         "        return True\n",
         (
             _REPEATING + "test_without_one_of_them_it_is_another_call_and_the_policy_decides",
@@ -696,9 +696,9 @@ RECOVERY: tuple[Mutation, ...] = (
     # -- marks of the gates --
     Mutation(
         "what may have been sent keeps its marks",
-        "recovery.retry.stage:RetryStage._take",
-        "for row in taking.ended if not row.doubted])\n",
-        "for row in taking.ended])\n",
+        "recovery.retry.stage:RetryStage._report_ended",
+        "for row in ended if not row.doubted])\n",
+        "for row in ended])\n",
         (_MARKS + "test_what_may_have_been_sent_keeps_its_marks",),
     ),
     Mutation(

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from channels.bad_content import BadContent
 from channels.channel import Account, Call
 from channels.engine import Engine
 from channels.http_client.failures import withdrawn
@@ -327,6 +328,91 @@ def test_a_body_that_changed_while_it_waited_is_no_repeat(line: Line, item: Deli
     line.resend()
     assert line.row(item)[:2] == ("UNKNOWN", "dedup_window_over")
     assert len(line.provider.calls) == 1
+
+
+class Losing(Deduping):
+    """An adapter whose template can lose its form for this provider, as Resend's."""
+
+    lost = ""
+    """The key of the delivery that it cannot word any more."""
+    refuses = True
+    """Whether it refuses that delivery, too."""
+
+    def fingerprint(self, call: Call) -> str:
+        if self.lost in {one.key for one in call.deliveries}:
+            raise BadContent("no_template: template welcome has nothing for null")
+        return super().fingerprint(call)
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        return "no_template: nothing for null" if self.refuses and delivery.key == self.lost else ""
+
+
+@pytest.fixture
+def losing(world: World) -> Iterator[Line]:
+    line = Line(world, Guarantee.AT_LEAST_ONCE, Losing())
+    yield line
+    line.callers.close()
+    assert violations(line.told.events) == []
+
+
+def in_doubt(line: Line, count: int) -> list[Delivery]:
+    """Called once each through account a, answers lost."""
+    made = [delivery(receivers=[f"+861380000{number:04}"]) for number in range(count)]
+    for one in made:
+        one.account, one.call_key, one.call_digest = "a", one.key, f"one:{one.key}"
+    items = claimed(line.ledger, *made)
+    for one in items:
+        settle(line.ledger, one, Event.UNKNOWN, reason="timeout")
+    line.world.advance(1_000)
+    return items
+
+
+@pytest.mark.parametrize(
+    ("refuses", "reason"), [(True, "no_template"), (False, "dedup_window_over")]
+)
+def test_a_repeat_that_its_adapter_cannot_make_any_more_holds_up_no_other_row(
+    losing: Line, refuses: bool, reason: str
+) -> None:
+    (lost,) = in_doubt(losing, 1)
+    losing.resolving.run_once(LANE)
+    assert losing.row(lost)[:2] == ("RETRY", "replay")
+    (other,) = due(losing, "a")
+    assert isinstance(losing.channel, Losing)
+    losing.channel.lost, losing.channel.refuses = lost.key, refuses
+    losing.world.advance(2_000)
+    losing.resend(Accepted("p"))
+    assert losing.row(lost)[:2] == ("UNKNOWN", reason)
+    assert losing.row(other)[0] == "SENT"
+    assert len(losing.provider.calls) == 1
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_doubt_that_its_adapter_cannot_word_any_more_is_no_repeat_and_hides_no_other(
+    losing: Line, refuses: bool
+) -> None:
+    lost, *others = in_doubt(losing, 3)
+    assert isinstance(losing.channel, Losing)
+    losing.channel.lost, losing.channel.refuses = lost.key, refuses
+    losing.resolving.run_once(LANE)
+    assert losing.row(lost)[:2] == ("RETRY", "unproven")
+    assert {losing.row(one)[:2] for one in others} == {("RETRY", "replay")}
+
+
+def test_rows_are_given_back_if_their_taking_fails_unforeseen(line: Line) -> None:
+    items = due(line, "a", "b")
+
+    def broken(_: Any) -> list[int]:
+        raise KeyError("unforeseen")
+
+    line.resending._delays = broken
+    with pytest.raises(KeyError):
+        line.resending.run_once(LANE)
+    assert {line.row(one) for one in items} == {("RETRY", "x", 1)}
+    assert line.callers.unsettled == 0
+    line.resending._delays = line._delays
+    line.world.advance(10_000)
+    line.resend(Accepted("1"), Accepted("2"))
+    assert {line.row(one)[0] for one in items} == {"SENT"}
 
 
 def test_a_call_carries_the_end_of_the_lease_it_is_made_under(line: Line, item: Delivery) -> None:

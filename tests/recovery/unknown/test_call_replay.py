@@ -116,6 +116,18 @@ def test_with_another_text_it_is_another_call(line: Line, items: list[Delivery])
     assert {line.row(item)[1] for item in items} == {"unproven"}
 
 
+def test_where_its_adapter_cannot_word_it_any_more_the_policy_decides(
+    line: Line, items: list[Delivery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fingerprint(_: Call) -> str:
+        raise ValueError("no form for this provider")
+
+    monkeypatch.setattr(line.channel, "fingerprint", fingerprint)
+    look(line)
+    assert line.provider.calls == []
+    assert {line.row(item)[1] for item in items} == {"unproven"}
+
+
 def test_once_its_window_is_over_the_policy_decides(line: Line, items: list[Delivery]) -> None:
     line.world.advance(WINDOW_MS - MARGIN_MS - 2 * TIMEOUT_MS)
     look(line, *[Accepted("p-1")] * 3)
