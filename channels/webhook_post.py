@@ -6,7 +6,7 @@ Certificates are verified, redirects not followed. Any 2xx is a success.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -16,6 +16,14 @@ from channels.engine import Sender
 from channels.http_client.failures import BadRequest
 
 Fields = Sequence[tuple[bytes, bytes]]
+
+
+class PostError(NamedTuple):
+    """Why a post did not arrive."""
+
+    cause: str
+    answered: bool
+    """Whether the webhook answered. Then it may refuse this body and take another."""
 
 
 class WebhookPost:
@@ -29,7 +37,7 @@ class WebhookPost:
         if ca_file:
             self._extensions["ca_file"] = ca_file
 
-    def post(self, body: bytes, signed: Fields) -> str | None:
+    def post(self, body: bytes, signed: Fields) -> PostError | None:
         """Posts once. Returns the error, or None if it arrived. Never raises."""
         fields = [(b"content-type", b"application/json"), (b"user-agent", b"hongyan"), *signed]
         request = httpx.Request(
@@ -38,7 +46,9 @@ class WebhookPost:
         try:
             answer = self._sender.send(request)
         except BadRequest as exc:
-            return str(exc)
+            return PostError(str(exc), answered=False)
         if isinstance(answer, Failure):
-            return f"{answer.code}: {answer.detail}".rstrip(": ")
-        return None if answer.is_success else f"the webhook answered {answer.status_code}"
+            return PostError(f"{answer.code}: {answer.detail}".rstrip(": "), answered=False)
+        if answer.is_success:
+            return None
+        return PostError(f"the webhook answered {answer.status_code}", answered=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from idempotency.outcomes.outbox import OutcomeBatch
@@ -72,3 +74,8 @@ def in_posts(events: Sequence[ReadyEvent]) -> Iterator[Sequence[ReadyEvent]]:
     """Yields the events of one post after the other."""
     for start in range(0, len(events), POST_EVENTS):
         yield events[start : start + POST_EVENTS]
+
+
+def by_batch(post: Sequence[ReadyEvent]) -> list[list[ReadyEvent]]:
+    """Returns the events of one post divided by their batches, in their order."""
+    return [list(some) for _, some in groupby(post, key=attrgetter("batch"))]

@@ -101,7 +101,7 @@ class OutcomePublisher:
         self._monotonic = monotonic
         self._held_until = self._forget_at = float("-inf")
         self._failures = 0
-        """Looks in a row with a batch that was not taken."""
+        """Looks in a row in which no batch was taken."""
         self._stop = threading.Event()
 
     @property
@@ -140,14 +140,20 @@ class OutcomePublisher:
         done = self._publication.publish(self._ready(batches))
         self._outbox.remove(sorted(done))
         self._count(batches, done)
-        left = [batch.id for batch in batches if batch.id not in done]
-        if not left:
+        self._postpone([batch for batch in batches if batch.id not in done])
+        if done:
             self._failures = 0
             return 0.0
-        tries = max(batch.tries for batch in batches if batch.id not in done)
-        self._outbox.postpone(left, int(self._pause_s(tries) * _MS))
         self._failures += 1
-        return 0.0 if done else self._pause_s(self._failures - 1)
+        return self._pause_s(self._failures - 1)
+
+    def _postpone(self, left: Sequence[OutcomeBatch]) -> None:
+        """Has each of these tried again after the pause that its own failures ask for."""
+        by_tries: dict[int, list[int]] = {}
+        for batch in left:
+            by_tries.setdefault(batch.tries, []).append(batch.id)
+        for tries, ids in by_tries.items():
+            self._outbox.postpone(ids, int(self._pause_s(tries) * _MS))
 
     def _pause_s(self, failures: int) -> float:
         return min(_FIRST_PAUSE_S * 2.0 ** min(failures, 16), self._terms.longest_pause_s)

@@ -4,14 +4,17 @@
     webhook-id                follows from the events: a repeat of the same post has the same one
     webhook-timestamp, webhook-signature   see channels/providers/webhook/signature.py
 
-Certificates are verified, redirects not followed. Any 2xx is a success.
+Certificates are verified, redirects not followed. Any 2xx is a success. The batches of a post that was
+answered otherwise are posted one by one: the business may refuse a single event for good.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from time import time
+from math import inf
+from time import monotonic, time
 from typing import Final
 
 import msgspec
@@ -22,21 +25,29 @@ from channels.endpoints import BadEndpoint
 from channels.engine import Sender
 from channels.providers.webhook.signature import signed_fields, signing_key
 from channels.secret import Secret
-from channels.webhook_post import WebhookPost
+from channels.webhook_post import PostError, WebhookPost
 from message.keys import KEY_LENGTH
 from message.outcome_event import OutcomePost
-from recovery.outcomes.events import ReadyEvent, in_posts
+from recovery.outcomes.events import ReadyEvent, by_batch, in_posts
 
 log = structlog.get_logger(__name__)
 _encoder = msgspec.json.Encoder()
 _PREFIX: Final = "outcomes-"
+_SINGLY_S: Final = 5.0
+"""Time for posts after the first refused one, shorter than the lease of the duty. The next look goes on."""
+_NAMED: Final = 5
+"""Refused events that the log names."""
 
 
 class OutcomeHook:
     """One thread calls `publish`."""
 
     def __init__(
-        self, settings: OutcomeSettings, sender: Sender, now: Callable[[], float] = time
+        self,
+        settings: OutcomeSettings,
+        sender: Sender,
+        now: Callable[[], float] = time,
+        monotonic: Callable[[], float] = monotonic,
     ) -> None:
         """Raises SettingsError for a webhook that is no address, or a secret of another form."""
         try:
@@ -51,22 +62,37 @@ class OutcomeHook:
         except ValueError as exc:
             raise SettingsError(f"outcomes.webhook_secret: {exc}") from exc
         self._now = now
+        self._monotonic = monotonic
         self._cause = ""
         """The last error, as it was logged."""
 
     def publish(self, events: Sequence[ReadyEvent]) -> set[int]:
-        """Returns the batches of which every event was taken. After a failure it posts nothing more."""
-        posted = 0
-        error = None
-        for part in in_posts(events):
-            error = self._post(part)
-            if error is not None:
-                break
-            posted += len(part)
-        self._note(error or "")
-        return {one.batch for one in events[:posted]} - {one.batch for one in events[posted:]}
+        """Returns the batches of which every event was taken. Posts nothing more after a post without an
+        answer, or _SINGLY_S after the first refused one."""
+        posts = deque(in_posts(events))
+        refused: list[ReadyEvent] = []
+        away, cause, until = "", "", inf
+        while posts and not away and self._monotonic() < until:
+            post = posts.popleft()
+            error = self._post(post)
+            if error is None:
+                continue
+            if not error.answered:
+                away = error.cause
+                posts.appendleft(post)
+                continue
+            until = min(until, self._monotonic() + _SINGLY_S)
+            if len(batches := by_batch(post)) > 1:
+                posts.extendleft(reversed(batches))
+            else:
+                cause = error.cause
+                refused += post
+        self._note(away)
+        self._name(refused, cause)
+        left = {one.batch for post in (refused, *posts) for one in post}
+        return {one.batch for one in events} - left
 
-    def _post(self, part: Sequence[ReadyEvent]) -> str | None:
+    def _post(self, part: Sequence[ReadyEvent]) -> PostError | None:
         """Posts once. Returns the error, or None if it arrived."""
         body = _encoder.encode(OutcomePost(events=[one.event for one in part]))
         names = "".join(one.event.event_id for one in part)
@@ -74,8 +100,15 @@ class OutcomeHook:
         signed = signed_fields(self._keys, post_id.encode(), int(self._now()), body)
         return self._hook.post(body, signed)
 
+    def _name(self, refused: Sequence[ReadyEvent], cause: str) -> None:
+        """Logs the refused events, once a look."""
+        if refused:
+            some = [one.event.event_id for one in refused[:_NAMED]]
+            what = f"{len(refused)} are tried again until outcomes.keep_days; others go on"
+            log.error("outcomes_refused", target="webhook", cause=cause, events=some, what=what)
+
     def _note(self, cause: str) -> None:
-        """Logs a new cause of failures once, and their end."""
+        """Logs a new cause of missing answers once, and their end."""
         if cause and cause != self._cause:
             log.error("outcomes_held", target="webhook", cause=cause, what=_REMEDY)
         elif self._cause and not cause:

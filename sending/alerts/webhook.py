@@ -45,7 +45,8 @@ class AlertHook:
     def post(self, alert: Mapping[str, Any]) -> str | None:
         """Posts one. Returns the error, or None if it arrived. Never raises."""
         body = msgspec.json.encode(alert)
-        return self._hook.post(body, self._signed(body))
+        error = self._hook.post(body, self._signed(body))
+        return None if error is None else error.cause
 
     def _signed(self, body: bytes) -> list[tuple[bytes, bytes]]:
         stamp = str(int(self._now())).encode()

@@ -8,7 +8,10 @@ from datetime import datetime
 from typing import Any
 
 EXPECTED = frozenset(
-    {"ledger_away", "lease_lapsed", "dead_letters_held", "outcomes_held", "outcomes_left", "alert"}
+    {
+        *("ledger_away", "lease_lapsed", "dead_letters_held", "alert"),
+        *("outcomes_held", "outcomes_refused", "outcomes_left"),
+    }
 )
 """Errors that an outage of a server brings with it, and what a person has to know."""
 _TRACEBACK = "Traceback (most recent call last)"

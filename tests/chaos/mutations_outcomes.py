@@ -124,9 +124,16 @@ OUTCOMES: tuple[Mutation, ...] = (
     Mutation(
         "a batch in several posts is done with the last",
         "recovery.outcomes.webhook:OutcomeHook.publish",
-        " - {one.batch for one in events[posted:]}\n",
-        "\n",
+        "        return {one.batch for one in events} - left\n",
+        "        return {one.batch for one in events}\n",
         (_WEBHOOK + "test_a_batch_counts_as_taken_only_when_all_its_posts_were",),
+    ),
+    Mutation(
+        "a refused event holds up no other",
+        "recovery.outcomes.webhook:OutcomeHook.publish",
+        "                posts.extendleft(reversed(batches))\n",
+        "                refused += post\n",
+        (_WEBHOOK + "test_a_refused_batch_holds_up_no_other",),
     ),
     Mutation(
         "two ends of one delivery have two ids",

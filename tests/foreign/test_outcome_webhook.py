@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from base64 import b64encode
 from typing import Any
 
 import httpx
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+from structlog.testing import capture_logs
 
 from backends.settings import OutcomeSettings, SettingsError
 from channels.channel import Failure, Phase
@@ -16,6 +18,7 @@ from idempotency.outcomes.outbox import OutcomeBatch
 from idempotency.outcomes.statements import EndedRow
 from message.outcome_event import receiver_hash
 from recovery.outcomes.events import POST_EVENTS, ReadyEvent, ready_events
+from recovery.outcomes.publisher import LEASE_S
 from recovery.outcomes.webhook import OutcomeHook
 
 OLD, NEW, OTHER = ("whsec_" + b64encode(bytes([n]) * 32).decode() for n in (1, 2, 3))
@@ -96,15 +99,62 @@ def test_a_repeated_post_has_the_same_id_and_the_same_events() -> None:
 
 
 def test_a_batch_counts_as_taken_only_when_all_its_posts_were() -> None:
-    business = Business(200, 500)
+    business = Business(200, Failure(Phase.NOT_WRITTEN, "connect"))
     assert hook(business).publish(events(1, POST_EVENTS, 1)) == {1}
     assert [len(business.events(n)) for n in (0, 1)] == [POST_EVENTS, 2]
 
 
-def test_after_a_failure_nothing_more_is_posted() -> None:
-    business = Business(500)
+def test_after_a_post_without_an_answer_nothing_more_is_posted() -> None:
+    business = Business(Failure(Phase.WRITTEN, "timeout"))
     assert hook(business).publish(events(POST_EVENTS, POST_EVENTS, POST_EVENTS)) == set()
     assert len(business.posts) == 1
+
+
+class Choosing(Business):
+    """Refuses every post with one of these events."""
+
+    def __init__(self, *refused: str) -> None:
+        super().__init__()
+        self.refused = refused
+        self.away_after: float = math.inf
+        """Posts after which it does not answer."""
+
+    def send(self, request: httpx.Request) -> httpx.Response | Failure:
+        super().send(request)
+        if len(self.posts) > self.away_after:
+            return Failure(Phase.NOT_WRITTEN, "connect")
+        named = {event["delivery_key"] for event in self.events()}
+        return httpx.Response(400 if named & set(self.refused) else 204)
+
+
+def test_a_refused_batch_holds_up_no_other() -> None:
+    some = events(1, 2, 1, POST_EVENTS)
+    business = Choosing(some[1].event.delivery_key)
+    with capture_logs() as logs:
+        assert hook(business).publish(some) == {1, 3, 4}
+    sizes = [len(business.events(n)) for n in range(len(business.posts))]
+    assert sizes == [POST_EVENTS, 1, 2, 1, POST_EVENTS - 4, 4]
+    (line,) = logs
+    assert (line["event"], line["cause"]) == ("outcomes_refused", "the webhook answered 400")
+    assert line["events"] == [one.event.event_id for one in some[1:3]]
+
+
+def test_single_posts_end_with_the_first_that_has_no_answer() -> None:
+    some = events(1, 1, 1, 1)
+    business = Choosing(some[0].event.delivery_key)
+    business.away_after = 3
+    assert hook(business).publish(some) == {2}
+    assert len(business.posts) == 4
+
+
+def test_single_posts_have_less_time_than_the_duty() -> None:
+    some = events(*[1] * 50)
+    business = Choosing(some[0].event.delivery_key)
+    settings = OutcomeSettings(webhook="https://shop.example/outcomes", webhook_secret=OLD)
+    slow = OutcomeHook(settings, business, monotonic=lambda: float(len(business.posts)))
+    taken = slow.publish(some)
+    assert taken == {2, 3, 4, 5}
+    assert len(business.posts) < LEASE_S
 
 
 @pytest.mark.parametrize("status", [301, 404, 410, 429])

@@ -169,6 +169,35 @@ def test_a_batch_that_is_never_taken_hides_no_other(
     assert left(world) == 1
 
 
+def test_a_batch_waits_as_long_as_its_own_failures_ask_for(
+    world: World, ledger: SqlLedger, bench: Bench
+) -> None:
+    ended(ledger)
+    ((poison,),) = world.rows("SELECT id FROM outcome_batches")
+    bench.target.refused = lambda batch: batch == poison
+    for _ in range(4):
+        bench.look(LONGEST_S)
+    (key,) = ended(ledger)
+    bench.target.refused = lambda _: True
+    bench.look(LONGEST_S)
+    bench.target.refused = lambda batch: batch == poison
+    assert bench.look(1.0) == 0.0
+    assert [one.event.delivery_key for one in bench.target.heard[-1:]] == [key]
+    assert left(world) == 1
+
+
+def test_a_refused_batch_is_no_reason_to_pause_while_others_are_taken(
+    world: World, ledger: SqlLedger, bench: Bench
+) -> None:
+    ended(ledger)
+    ((poison,),) = world.rows("SELECT id FROM outcome_batches")
+    bench.target.refused = lambda batch: batch == poison
+    for _ in range(5):
+        ended(ledger)
+        assert bench.look(LONGEST_S) == 0.0
+    assert bench.look(LONGEST_S) == 1.0
+
+
 def test_one_process_at_a_time_publishes_and_another_takes_over(
     world: World, ledger: SqlLedger, bench: Bench
 ) -> None:
