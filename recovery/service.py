@@ -12,7 +12,7 @@ The drain order:
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
 from typing import Final, NamedTuple
@@ -102,10 +102,10 @@ class Recovery:
         self._parts = parts
         self._callers = [*parts.callers.values(), *parts.releasing.values()]
         self._ended = threading.Event()
-        self._entering = threading.Lock()
-        """Both schedules may call the job at once; it is one thread's."""
-        self._jobs_running = threading.Lock()
-        """As `_entering`, for resend jobs."""
+        self._starting = threading.Lock()
+        self._under_way: set[tuple[str, str]] = set()
+        """Jobs that run, each with its lane; `_alone` writes it under _starting. A schedule has few
+        threads: one slow lane must not take them all."""
         self._measure_s = MEASURE_LOOKS * parts.poll_s
         self.left = 0
         """Number of deliveries left to the ledger at the end, in doubt."""
@@ -119,11 +119,11 @@ class Recovery:
 
     def resend(self, lane: str) -> int:
         """Sends the lane's due deliveries again, at most until the next look. Returns their number: 0 for a
-        lane that it does not serve."""
+        lane that it does not serve, and while another thread does it."""
         if lane not in self._parts.lanes:
             return 0
         with self._parts.schedule.job(), bound_contextvars(lane=lane):
-            return self._resend(lane)
+            return self._alone("resend", lane, partial(self._resend, lane))
 
     def _resend(self, lane: str) -> int:
         parts, count = self._parts, 0
@@ -139,32 +139,41 @@ class Recovery:
 
     def resolve(self, lane: str) -> int:
         """Asks about a batch of the lane's doubts. Returns their number: 0 for a lane that it does not
-        serve."""
+        serve, and while another thread does it."""
         if lane not in self._parts.lanes:
             return 0
         with self._parts.schedule.job(), bound_contextvars(lane=lane):
             if self._parts.stop.is_set():
                 return 0
-            count = self._parts.resolving.run_once(lane)
+            count = self._alone("resolve", lane, partial(self._parts.resolving.run_once, lane))
         if count:
             self._parts.prompts.give(lane)
         return count
 
     def enter_lost(self) -> int:
-        """Enters deliveries that were found lost. Returns their number."""
+        """Enters deliveries that were found lost. Returns their number: 0 while another thread does it."""
         if self._parts.stop.is_set():
             return 0
-        with self._entering:
-            return self._parts.lost.run_once()
+        return self._alone("lost", "", self._parts.lost.run_once)
 
     def run_jobs(self) -> int:
-        """Takes the resend jobs a step further. Returns the number of open ones."""
-        if self._parts.stop.is_set() or not self._jobs_running.acquire(blocking=False):
+        """Takes the resend jobs a step further. Returns the number of open ones; 0 while another thread
+        does."""
+        if self._parts.stop.is_set():
             return 0
+        return self._alone("resend_jobs", "", self._parts.resend_jobs.run_once)
+
+    def _alone(self, job: str, lane: str, run: Callable[[], int]) -> int:
+        """Returns what `run` returns; 0 at once if the same job runs already."""
+        with self._starting:
+            if (job, lane) in self._under_way:
+                return 0
+            self._under_way.add((job, lane))
         try:
-            return self._parts.resend_jobs.run_once()
+            return run()
         finally:
-            self._jobs_running.release()
+            with self._starting:
+                self._under_way.discard((job, lane))
 
     def measure(self) -> None:
         """Measures the backlog."""
@@ -183,7 +192,7 @@ class Recovery:
         """Archives old days of the ledger."""
         archiving = self._parts.archiving
         if archiving is not None and not self._parts.stop.is_set():
-            archiving.run_once()
+            self._alone("tidy", "", archiving.run_once)
 
     def hold(self, duty: str, lease_ms: int) -> bool:
         """Returns whether this recovery has the duty, which one recovery has at a time; False also while
