@@ -46,7 +46,7 @@ SELECT {columns} FROM deliveries AS d
 _NEWEST: Final = text("SELECT max(d.created_at - 0) FROM deliveries AS d WHERE d.biz_id = :name")
 _AT: Final = """
 SELECT {columns} FROM {given} JOIN deliveries AS d ON d.delivery_key = {key} AND d.day = i.day"""
-_KNOWN: Final = "SELECT DISTINCT message_id FROM deliveries WHERE message_id IN ({})"
+_KNOWN: Final = "SELECT message_id, delivery_key FROM deliveries WHERE message_id IN ({})"
 # Spelt so that both databases recognise the index's own condition.
 _ENDED: Final = "d.state IN ({}) AND".format(", ".join(f"'{state}'" for state in ENDED))
 _PAGE: Final = """
@@ -203,14 +203,15 @@ class Picks(LedgerPart):
             if state in OPEN:
                 yield self._open_rows(wanted, state, lane, most, limit)
 
-    def known(self, message_ids: Sequence[str]) -> set[str]:
-        """Returns the ids of notifications that have a delivery in the ledger."""
+    def known(self, message_ids: Sequence[str]) -> dict[str, str]:
+        """Returns the ids of notifications that have a delivery in the ledger, each with the key of one."""
         named = {f"id{number}": one for number, one in enumerate(message_ids)}
         if not named:
-            return set()
+            return {}
         places = ", ".join(f":{name}" for name in named)
         with errors(), self._database.begin() as connection:
-            return set(connection.execute(text(_KNOWN.format(places)), named).scalars())
+            rows = connection.execute(text(_KNOWN.format(places)), named)
+            return {row.message_id: row.delivery_key for row in rows}
 
     def _pages_of(
         self, wanted: Wanted, state: State, lane: str, until: int, size: int

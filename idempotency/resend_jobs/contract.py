@@ -7,7 +7,7 @@ CHECKING   each eligible row is compared with the frozen one
 CANARY     the first items are handed over, and their ends awaited
 RUNNING    the others follow, at a bounded rate
 PAUSED     by a person, or by itself
-ENDING     nothing more is handed over; the last ends are awaited
+ENDING     nothing more is handed over but copies that are APPLYING; the last ends are awaited
 DONE, CANCELLED, REFUSED, LAPSED    ended
 """
 
@@ -71,7 +71,8 @@ class ItemFate(StrEnum):
     PENDING = "PENDING"
     """To be handed over. It stays so if the job is cancelled."""
     APPLYING = "APPLYING"
-    """Its copy is being produced. After a crash it is produced once more, under the same id."""
+    """Its copy is being produced. Without an acknowledgement it is produced once more, under the same id,
+    also for a cancelled job: Kafka may have it."""
     APPLIED = "APPLIED"
     """Handed to recovery, or its copy to Kafka; it has not ended."""
     SENT = "SENT"

@@ -133,35 +133,44 @@ class ItemHandover:
         return picks, refused
 
     def _produced(self, job: ResendJob, items: Sequence[JobItem]) -> int:
-        """Produces the copies of noted items, and notes those that Kafka has."""
+        """Produces the copies of noted items, and notes those that Kafka has. A copy with a row in the
+        ledger is not produced again."""
         picks = {p.key: p for p in self._stores.picks.at([(i.delivery_key, i.day) for i in items])}
         known = self._stores.picks.known([item.new_id or "" for item in items])
-        operator = self._operator(self._stores.rows)
+        changes: list[ItemChange] = []
         made: dict[str, tuple[JobItem, dict[str, Any]]] = {}
-        changes = []
         for item in items:
-            pick = picks.get(item.delivery_key)
-            if pick is None or (pick.recalled and item.new_id not in known):
-                why = GONE if pick is None else RECALLED
-                changes.append(ItemChange(item.delivery_key, ItemFate.REFUSED, why))
+            if key := known.get(item.new_id or ""):
+                changes.append(_applied(item, key))
                 continue
-            copy = operator.copy(pick, job.id)
-            if not isinstance(copy, Copy):
-                changes.append(ItemChange(item.delivery_key, ItemFate.REFUSED, _REFUSED))
-                continue
-            # The same bytes each time: a copy with another body would be a conflict.
-            fields = copy.fields | {"created_at": item.applied_at}
-            if why := _malformed(fields):
-                changes.append(ItemChange(item.delivery_key, ItemFate.FAILED, why))
-                continue
-            made[copy.result.new_id] = item, fields
-        done = self._produce([fields for _, fields in made.values()]) if made else set()
-        for new_id in done & set(made):
-            item, fields = made[new_id]
-            key = _key(fields)
-            changes.append(ItemChange(item.delivery_key, ItemFate.APPLIED, "", new_id, key))
+            found = self._copy(job, item, picks.get(item.delivery_key))
+            if isinstance(found, ItemChange):
+                changes.append(found)
+            else:
+                made[found["id"]] = item, found
         self._change(job, ItemFate.APPLYING, changes)
-        return len(changes)
+        done = self._produce([fields for _, fields in made.values()]) if made else set()
+        acknowledged = [
+            _applied(made[new_id][0], _key(made[new_id][1])) for new_id in done & set(made)
+        ]
+        self._change(job, ItemFate.APPLYING, acknowledged)
+        return len(changes) + len(acknowledged)
+
+    def _copy(
+        self, job: ResendJob, item: JobItem, pick: Pick | None
+    ) -> dict[str, Any] | ItemChange:
+        """Returns the envelope of a noted item's copy; the item's end if there is none to make."""
+        if pick is None or pick.recalled:
+            why = GONE if pick is None else RECALLED
+            return ItemChange(item.delivery_key, ItemFate.REFUSED, why)
+        copy = self._operator(self._stores.rows).copy(pick, job.id)
+        if not isinstance(copy, Copy):
+            return ItemChange(item.delivery_key, ItemFate.REFUSED, _REFUSED)
+        # The same bytes each time: a copy with another body would be a conflict.
+        fields: dict[str, Any] = copy.fields | {"created_at": item.applied_at}
+        if why := _malformed(fields):
+            return ItemChange(item.delivery_key, ItemFate.FAILED, why)
+        return fields
 
     def _operator(self, rows: MovingRows) -> Operator:
         stores = self._stores
@@ -230,6 +239,10 @@ def _malformed(fields: dict[str, Any]) -> str:
     except EnvelopeError as exc:
         return f"{MALFORMED}:{exc.code} at {exc.path}"
     return ""
+
+
+def _applied(item: JobItem, new_key: str) -> ItemChange:
+    return ItemChange(item.delivery_key, ItemFate.APPLIED, "", item.new_id, new_key)
 
 
 def _key(fields: dict[str, Any]) -> str:

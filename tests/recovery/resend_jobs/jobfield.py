@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from backends.kafka.clients import KafkaTrouble
@@ -20,7 +21,8 @@ from idempotency.resend_jobs.contract import (
     ResendMode,
 )
 from idempotency.sql_ledger import SqlLedger
-from message.delivery import Delivery
+from message.delivery import Delivery, deliveries_of
+from message.envelope import decode
 from message.ids import new_token
 from message.states import Event
 from policy.schema import Policy
@@ -111,6 +113,21 @@ class JobField:
         for one in taken:
             assert self.ledger.settle([Settlement(one.delivery, event, "x")])[0]
         return [one.delivery.key for one in taken]
+
+    def copies(self) -> list[Delivery]:
+        """The deliveries that a worker reads in Kafka, each once."""
+        bodies = {one["id"]: msgspec.json.encode(one) for one in self.broker.produced}
+        end = self.world.now + HOUR_MS
+        return [
+            one
+            for body in bodies.values()
+            for one in deliveries_of(decode(body), body, expires_at=end)
+        ]
+
+    def accepted(self, *copies: Delivery) -> None:
+        """A worker sends these copies."""
+        for one in claimed(self.ledger, *copies):
+            assert settle(self.ledger, one, Event.ACCEPTED, provider_id="p")
 
     def row(self, item: Delivery) -> str:
         found = self.ledger.queries().by_key(item.key)

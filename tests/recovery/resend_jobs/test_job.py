@@ -16,7 +16,7 @@ from recovery.resend_jobs.actions import ResendJobActions
 from recovery.resend_jobs.errors import ResendJobRefused
 from recovery.resend_jobs.failures import csv_lines
 from recovery.resend_jobs.handover import BATCH, MALFORMED
-from recovery.resend_jobs.rules import CANARY_WAIT_MS
+from recovery.resend_jobs.rules import CANARY_WAIT_MS, LAST_WAIT_MS
 from tests.recovery.resend_jobs.jobfield import DAY_MS, HOUR_MS, LANE, LIMITS, JobField
 
 ALL = tuple(state.value for state in State if state not in (State.SENT, State.DELIVERED))
@@ -459,6 +459,53 @@ def test_a_copy_whose_reply_was_lost_is_the_same_bytes_again(field: JobField, tr
     field.runner.run_once()
     assert field.keys(job, ItemFate.APPLIED) == {item.key}
     assert len({msgspec.json.encode(one) for one in field.broker.produced}) == 1
+
+
+def begun(field: JobField) -> ResendJob:
+    """A job with three copies in Kafka whose acknowledgements were lost, and five that wait; cancelled."""
+    field.parked(8)
+    job = field.started(field.frozen(mode=ResendMode.COPY))
+    field.work(job, JobState.CANARY)
+    field.broker.loses_reply = True
+    field.runner.run_once()
+    assert field.fates(job) == {"APPLYING": 3, "PENDING": 5}
+    field.actions.cancel(job.id, who="li", reason="enough")
+    return job
+
+
+def test_a_cancelled_job_follows_the_copies_that_a_worker_has(field: JobField) -> None:
+    job = begun(field)
+    field.broker.away = True
+    claim, *others = field.copies()
+    field.accepted(*others)
+    for _ in range(2):
+        field.runner.run_once()
+    assert field.fates(job) == {"SENT": 2, "APPLYING": 1, "PENDING": 5}
+    field.accepted(claim)
+    field.work(job, JobState.CANCELLED)
+    assert field.fates(job) == {"SENT": 3, "PENDING": 5}
+
+
+def test_a_cancelled_job_leaves_no_copy_in_doubt_and_begins_no_other(field: JobField) -> None:
+    job = begun(field)
+    field.broker.loses_reply = False
+    for _ in range(3):
+        field.runner.run_once()
+        field.world.advance(1_000)
+    assert field.fates(job) == {"APPLIED": 3, "PENDING": 5}
+    assert len({msgspec.json.encode(one) for one in field.broker.produced}) == 3
+    field.accepted(*field.copies())
+    field.work(job, JobState.CANCELLED)
+    assert field.fates(job) == {"SENT": 3, "PENDING": 5}
+
+
+def test_a_cancelled_job_waits_for_kafka_no_longer_than_for_ends(field: JobField) -> None:
+    job = begun(field)
+    field.broker.away = True
+    field.runner.run_once()
+    assert field.state(job) is JobState.ENDING
+    field.world.advance(LAST_WAIT_MS)
+    field.work(job, JobState.CANCELLED, rounds=2)
 
 
 def test_a_copy_that_is_no_notification_fails_alone(
