@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from backends.kafka.clients import KafkaTrouble
+from backends.settings import SettingsError
 from idempotency.archive.lookup import ArchivedDeliveries
 from idempotency.ledger import Claim, Claimed
 from idempotency.lookups import FoundRow
@@ -64,7 +65,7 @@ class EntryLedger(Protocol):
 
 
 class RecordSource(Protocol):
-    """See `recovery.lost.records.LostRecords`. Every method raises KafkaTrouble."""
+    """See `recovery.lost.records.LostRecords`. Every method raises KafkaTrouble and SettingsError."""
 
     def begin(self) -> None:
         """Forgets what an earlier round read."""
@@ -136,7 +137,7 @@ class LostDeliveries:
             after = page[-1].id
             try:
                 entered += self._decide(page)
-            except KafkaTrouble as exc:
+            except (KafkaTrouble, SettingsError) as exc:  # a certificate is being replaced, say
                 log.warning("lost_not_entered", cause=str(exc), what="tried again in a moment")
                 break
         if not self._stopping():

@@ -21,7 +21,8 @@ MARGIN_MS: Final = 600_000
 
 
 class LostRecords:
-    """Reads Kafka for one round; one thread's. Every method raises KafkaTrouble."""
+    """Reads Kafka for one round; one thread's. Every method raises KafkaTrouble, and SettingsError while a
+    file that `kafka.client` names cannot be read."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings

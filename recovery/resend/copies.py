@@ -32,7 +32,8 @@ class CopyProducer:
 
     def produce(self, copies: Sequence[dict[str, Any]]) -> set[str]:
         """Produces envelopes, whose fields are given. Returns the ids that Kafka acknowledged within
-        ANSWER_S; of the others it may have some. Raises KafkaTrouble, EnvelopeError."""
+        ANSWER_S; of the others it may have some. Raises KafkaTrouble, EnvelopeError, and SettingsError
+        while a file that `kafka.client` names cannot be read."""
         self._connect()
         done: set[str] = set()
         for fields in copies:

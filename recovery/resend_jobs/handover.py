@@ -44,7 +44,7 @@ _REFUSED: Final = "refused"
 _UNSENT: Final = frozenset({State.PARKED, State.REJECTED, State.EXPIRED})
 
 Produce = Callable[[Sequence[dict[str, Any]]], set[str]]
-"""Produces envelopes. Returns the ids that Kafka acknowledged. Raises KafkaTrouble."""
+"""Produces envelopes. Returns the ids that Kafka acknowledged. Raises KafkaTrouble, SettingsError."""
 
 
 class HandoverStores(NamedTuple):
@@ -97,7 +97,7 @@ class ItemHandover:
 
     def copies(self, job: ResendJob, limit: int) -> int:
         """Has copies of the next items made; first those that an earlier call noted. Returns the number of
-        items that got a fate. Raises KafkaTrouble."""
+        items that got a fate. Raises KafkaTrouble, SettingsError."""
         left = self._stores.items.next(job, BATCH, ItemFate.APPLYING)
         if left:
             return self._produced(job, left)

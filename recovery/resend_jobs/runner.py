@@ -13,6 +13,8 @@ from typing import Any, Final
 import structlog
 
 from backends.kafka.clients import KafkaTrouble
+from backends.settings import SettingsError
+from idempotency.ledger import LedgerError
 from idempotency.resend_jobs.contract import (
     FreezePlace,
     ItemFate,
@@ -90,8 +92,12 @@ class ResendJobRunner:
                 self._step(job)
             except JobOvertaken:
                 log.debug("resend_job_overtaken", job=job.id)
-            except KafkaTrouble as exc:
+            except (KafkaTrouble, SettingsError) as exc:  # a certificate is being replaced, say
                 log.warning("resend_job_waits", job=job.id, cause=str(exc), what="tried again")
+            except LedgerError:
+                raise
+            except Exception:  # its next step is due again; the other jobs go on
+                log.exception("resend_job_died", job=job.id)
         self._purge()
         found = self._jobs.open()
         self._report.seen(found)

@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from backends.kafka.clients import KafkaUnavailable
+from backends.settings import SettingsError
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.ledger import LedgerUnavailable
 from idempotency.recalls import Kind
@@ -231,10 +232,15 @@ def test_letters_are_read_from_the_start_of_the_run(field: LostField) -> None:
     assert field.records.asked == [5_000]
 
 
-def test_without_the_broker_nothing_is_entered_and_the_next_round_does(field: LostField) -> None:
+@pytest.mark.parametrize(
+    "error", [KafkaUnavailable("gone"), SettingsError("kafka.client: ssl.ca.location failed")]
+)
+def test_without_the_broker_nothing_is_entered_and_the_next_round_does(
+    field: LostField, error: Exception
+) -> None:
     item = delivery()
     number = field.found(item)
-    field.records.error = KafkaUnavailable("gone")
+    field.records.error = error
     job = field.job()
     with capture_logs() as logs:
         assert job.run_once() == 0

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from backends.kafka.clients import KafkaTrouble
 from idempotency.ledger import Settlement
 from idempotency.recovery.contract import DueQuery
 from idempotency.resend_jobs.contract import (
@@ -44,12 +43,13 @@ class Broker:
 
     def __init__(self) -> None:
         self.produced: list[dict[str, Any]] = []
-        self.away = False
+        self.away: Exception | None = None
+        """Raised for each copy."""
         self.loses_reply = False
 
     def produce(self, copies: Sequence[dict[str, Any]]) -> set[str]:
-        if self.away:
-            raise KafkaTrouble("away")
+        if self.away is not None:
+            raise self.away
         self.produced += copies
         return set() if self.loses_reply else {one["id"] for one in copies}
 

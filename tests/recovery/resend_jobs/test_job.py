@@ -5,7 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 from sqlalchemy import Connection, event
+from structlog.testing import capture_logs
 
+from backends.kafka.clients import KafkaTrouble
+from backends.settings import SettingsError
 from idempotency.recalls import Kind
 from idempotency.recovery.selection import Pick
 from idempotency.resend_jobs.contract import ItemFate, JobState, ResendJob, ResendMode
@@ -19,6 +22,7 @@ from recovery.resend_jobs.handover import BATCH, MALFORMED
 from recovery.resend_jobs.rules import CANARY_WAIT_MS, LAST_WAIT_MS
 from tests.recovery.resend_jobs.jobfield import DAY_MS, HOUR_MS, LANE, LIMITS, JobField
 
+AWAY = KafkaTrouble("away")
 ALL = tuple(state.value for state in State if state not in (State.SENT, State.DELIVERED))
 
 
@@ -445,20 +449,51 @@ def test_a_copy_is_a_new_notification_of_what_was_sent(field: JobField) -> None:
     assert (one.fate, one.new_id) == (ItemFate.APPLIED, made["id"])
 
 
-@pytest.mark.parametrize("trouble", ["away", "loses_reply"])
-def test_a_copy_whose_reply_was_lost_is_the_same_bytes_again(field: JobField, trouble: str) -> None:
+@pytest.mark.parametrize("away", [AWAY, None], ids=["away", "loses_reply"])
+def test_a_copy_whose_reply_was_lost_is_the_same_bytes_again(
+    field: JobField, away: Exception | None
+) -> None:
     item = field.ended(Event.ACCEPTED)
     job = field.frozen(mode=ResendMode.COPY, names=[item.key])
     field.work(field.started(job), JobState.CANARY)
-    setattr(field.broker, trouble, True)
+    field.broker.away, field.broker.loses_reply = away, True
     for _ in range(3):
         field.runner.run_once()
         field.world.advance(1_000)
     assert field.keys(job, ItemFate.APPLYING) == {item.key}
-    setattr(field.broker, trouble, False)
+    field.broker.away, field.broker.loses_reply = None, False
     field.runner.run_once()
     assert field.keys(job, ItemFate.APPLIED) == {item.key}
     assert len({msgspec.json.encode(one) for one in field.broker.produced}) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [
+        (AWAY, "resend_job_waits"),
+        (SettingsError("kafka.client: ssl.ca.location failed"), "resend_job_waits"),
+        (KeyError("unforeseen"), "resend_job_died"),
+    ],
+    ids=["away", "settings", "unforeseen"],
+)
+def test_a_job_that_cannot_go_on_holds_up_no_younger_one(
+    field: JobField, error: Exception, logged: str
+) -> None:
+    (item,) = field.parked()
+    first = field.ended(Event.ACCEPTED)
+    copying = field.frozen(mode=ResendMode.COPY, names=[first.key])
+    again = field.frozen(names=[item.key])
+    for job in (copying, again):
+        field.started(job)
+    field.work(again, JobState.CANARY)
+    field.broker.away = error
+    with capture_logs() as logs:
+        assert field.runner.run_once() == 2
+    assert logged in {line["event"] for line in logs}
+    assert field.fates(again) == {"APPLIED": 1}
+    field.broker.away = None
+    field.runner.run_once()
+    assert field.fates(copying) == {"APPLIED": 1}
 
 
 def begun(field: JobField) -> ResendJob:
@@ -475,7 +510,7 @@ def begun(field: JobField) -> ResendJob:
 
 def test_a_cancelled_job_follows_the_copies_that_a_worker_has(field: JobField) -> None:
     job = begun(field)
-    field.broker.away = True
+    field.broker.away = AWAY
     claim, *others = field.copies()
     field.accepted(*others)
     for _ in range(2):
@@ -501,7 +536,7 @@ def test_a_cancelled_job_leaves_no_copy_in_doubt_and_begins_no_other(field: JobF
 
 def test_a_cancelled_job_waits_for_kafka_no_longer_than_for_ends(field: JobField) -> None:
     job = begun(field)
-    field.broker.away = True
+    field.broker.away = AWAY
     field.runner.run_once()
     assert field.state(job) is JobState.ENDING
     field.world.advance(LAST_WAIT_MS)
