@@ -15,7 +15,7 @@ from channels.probe.probe import OwnTokens
 from channels.registry import channel_for, load_accounts
 from channels.transports import TransportRouter
 from idempotency.ledger import Settlement
-from idempotency.recalls import Kind
+from idempotency.recalls import Kind, Recalls
 from idempotency.recovery.contract import DueQuery
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery
@@ -102,6 +102,24 @@ def stage(url: str, provider: Simulator) -> Iterator[Stage]:
 
 def verdicts(told: list[RecallOutcome]) -> dict[str, RecallVerdict]:
     return {one.receiver or one.delivery_key: one.verdict for one in told}
+
+
+def test_many_rows_are_cancelled_without_asking_for_the_time_of_each(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = stage.claimed(*[f"user-{number}" for number in range(20)], id="m-1")
+    assert all(stage.ledger.settle([Settlement(one, Event.NOT_SENT, reason="x") for one in items]))
+    asked = []
+    now_ms = Recalls.now_ms
+
+    def counted(recalls: Recalls) -> int:
+        asked.append(recalls)
+        return now_ms(recalls)
+
+    monkeypatch.setattr(Recalls, "now_ms", counted)
+    told = stage.recall(Kind.MESSAGE, "m-1")
+    assert [one.verdict for one in told] == [RecallVerdict.CANCELLED] * 20
+    assert len(asked) == 1, "for the events of all that were cancelled"
 
 
 def test_what_was_sent_is_taken_back_once_and_stands_in_its_story(stage: Stage) -> None:
