@@ -20,7 +20,7 @@ from admin.parts import ConsoleParts
 from admin.web import cookies
 from admin.web.badges import badge
 from admin.web.csrf import csrf_token
-from admin.web.foreign_text import visible, with_marks_shown
+from admin.web.foreign_text import exact, visible, with_marks_shown
 from admin.web.headers import NONCE
 from admin.web.languages import LANGUAGES, Texts, language_of, texts_of
 from admin.web.moments import iso, moment, utc
@@ -56,7 +56,7 @@ def environment() -> Environment:
     made.globals |= {"badge_of": badge, "moment_of": moment}
     made.filters["changed_lines"] = changed_lines
     made.filters |= {"utc": utc, "iso": iso, "count": count, "span": span, "duration": duration}
-    made.filters["visible"] = visible
+    made.filters |= {"visible": visible, "exact": exact}
     return made
 
 

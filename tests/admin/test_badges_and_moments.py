@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
+
 import pytest
+from markupsafe import Markup
 
 from admin.web.badges import _LEVELS, LEVEL_OF, badge
-from admin.web.foreign_text import with_marks_shown
+from admin.web.foreign_text import exact, with_marks_shown
 from admin.web.moments import iso, moment, utc
 
 AT = 1_790_172_191_042
@@ -54,3 +57,17 @@ def test_every_expression_shows_an_unseen_mark_by_its_number(mark: str, text: st
 
 def test_lines_and_tabs_are_no_marks() -> None:
     assert with_marks_shown("a\n\tb") == "a\n\tb"
+
+
+@pytest.mark.parametrize("joined", ["👨\u200d👩\u200d👧", "می\u200cخواهم"])
+def test_joiners_are_no_marks(joined: str) -> None:
+    assert with_marks_shown(joined) == joined
+
+
+def test_a_field_keeps_its_marks_and_the_page_has_none_of_them() -> None:
+    kept = exact("<b>\u202etxt\u200b\u200d\r")
+    assert kept == Markup("&lt;b&gt;&#x202E;txt&#x200B;\u200d&#xD;")
+    assert html.unescape(kept) == "<b>\u202etxt\u200b\u200d\r"
+    assert with_marks_shown(kept) is kept
+    assert exact("a\x85b") == "a\x85b", "its reference would mean another character"
+    assert exact("\0\ud800") == "⟨U+0000⟩⟨U+D800⟩"

@@ -29,7 +29,10 @@ _UNSTABLE = re.compile(
 )
 _WRITTEN = ("live", "figures")
 """Names that are written as markup: parts that a template of ours made."""
-_WRITERS = {"web/badges.py", "web/moments.py", "pages/deliveries/result_rows.py"}
+_WRITERS = {
+    *("web/badges.py", "web/foreign_text.py", "web/moments.py"),
+    "pages/deliveries/result_rows.py",
+}
 """Modules that write markup themselves: test_badges_and_moments.py and test_result_rows.py give them
 strange values."""
 _MAKERS = ("board_text(", "figures_text(", "view.written(", '""', "live,")
@@ -155,3 +158,20 @@ def test_nothing_but_our_own_parts_is_written_as_markup() -> None:
         assert str(module.relative_to(HOME)) in _WRITERS or "Markup(" not in source, module
         for value in given.findall(source):
             assert value.startswith(_MAKERS), f"{module}: {value}"
+
+
+def test_every_field_is_written_as_it_is_sent_back() -> None:
+    """A field of a form that shows marks by their number would send the number."""
+    value = r'"(?:\{\{.*?\}\}|[^"])*"'
+    tag = re.compile(rf"<(?:input|option)\b(?:\{{%.*?%\}}|{value}|[^>\"])*>")
+    content = re.compile(r"<textarea\b[^>]*>\n?(.*?)</textarea>", re.DOTALL)
+    for file in sorted(HOME.joinpath("templates").rglob("*.html")):
+        name, source = str(file.relative_to(HOME / "templates")), file.read_text()
+        values = [
+            found for one in tag.findall(source) for found in re.findall(rf" value=({value})", one)
+        ]
+        for written in [*values, *content.findall(source)]:
+            for expression in re.findall(r"\{\{(.*?)\}\}", written):
+                escaped = expression.strip().startswith("query(") or expression.endswith("| exact ")
+                assert escaped, f"{name}: {expression}"
+        assert not re.search(r"<option[^>]*>\{\{", re.sub(r"<option value=", "", source)), name

@@ -13,6 +13,7 @@ from admin.access import Role
 from admin.audit.journal import AuditFilter
 from admin.parts import ConsoleParts
 from policy.versions import Version, Versions
+from tests.admin.sent_forms import form_of
 from tests.idempotency.making import worker
 
 FIRST = """# Of the whole company.
@@ -226,6 +227,21 @@ def test_a_rollback_is_a_new_version_with_the_old_text(
     text = draft_text(page.text)
     assert one.post("/policy/apply", text=text, base="2", reason="back").status_code == 303
     assert (newest(parts).number, newest(parts).text) == (3, FIRST)
+
+
+def test_joiners_and_marks_of_a_text_come_back_from_the_pages_as_they_are(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    strange = FIRST.replace(
+        "two machines", "👨\u200d👩\u200d👧 می\u200cخواهم \u200b\u202e\x85 <b>&amp;"
+    )
+    applied(parts, strange)
+    applied(parts, FIRST, 1, strange)
+    one = signed_in(browser, user)
+    edited = form_of(one.get("/policy/draft?version=1").text, "/policy/draft")
+    fields = form_of(one.raw("/policy/draft", edited).text, "/policy/apply") | {"reason": "back"}
+    assert one.raw("/policy/apply", fields).status_code == 303
+    assert newest(parts).text == strange
 
 
 def test_a_lane_names_the_table_of_each_value(

@@ -15,6 +15,7 @@ from policy.templates.page import TemplateSource
 from policy.templates.versions import TemplateVersion, TemplateVersions
 from simulator import read_ledger
 from tests.admin.conftest import Browser
+from tests.admin.sent_forms import form_of
 from tests.admin.test_fleet import HOOK, with_accounts
 from tests.harness.simulators import spawn
 
@@ -163,6 +164,26 @@ def test_a_rollback_is_a_new_version_with_the_old_texts(
     fields = {"text": first.source.text, "base": "2", "reason": "back"}
     assert one.post("/templates/apply", **fields).status_code == 303
     assert (newest(parts).number, newest(parts).source) == (3, first.source)
+
+
+def test_joiners_and_marks_of_texts_come_back_from_the_pages_as_they_are(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    strange = "👨\u200d👩\u200d👧 می\u200cخواهم \u200b\u202e\x85 <b>&amp;"
+    source = TemplateSource(
+        FIRST.replace("Thank you", strange).replace('"Code {{ code }}"', '{ file = "code.txt" }'),
+        {"code.txt": strange},
+    )
+    first = TemplateVersions(parts.databases.primary).add(source, "bo", base=0, before=NONE)
+    applied(parts, FIRST, 1, first.source)
+    one = signed_in(browser, user)
+    back = one.get("/templates/draft?version=1").text
+    assert "⟨U+202E⟩" in back, "the difference shows the mark"
+    edited = form_of(back, "/templates/draft")
+    checked = one.raw("/templates/draft", edited).text
+    fields = form_of(checked, "/templates/apply") | {"reason": "back"}
+    assert one.raw("/templates/apply", fields).status_code == 303
+    assert newest(parts).source == source
 
 
 def test_a_template_is_sent_for_a_test_with_its_exchange_and_its_row_in_the_audit(
