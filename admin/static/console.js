@@ -15,35 +15,53 @@
     }
   }
 
-  // ---- drafts: what was typed survives a session that ended, in this tab, for this person
+  // ---- drafts: what was typed survives a session that ended, in this tab, for this person.
+  // A page that is left writes its changed forms down. Only the login keeps them for the page behind it: a page
+  // of a session that goes on finds none. What a person makes sure of (`data-unkept`) is asked for anew.
+  const LEFT = "drafts-left", ENDED = "drafts-ended";
   const SECRET = new Set(["password", "hidden", "file"]);
-  const draftKey = (form) => `draft:${document.body.dataset.person}:${form.dataset.draft}`;
-  function keepDraft(form) {
-    const fields = {};
-    for (const one of form.elements) {
-      if (!one.name || SECRET.has(one.type)) continue;
-      if (one.type === "checkbox" || one.type === "radio") fields[`${one.name}=${one.value}`] = one.checked;
-      else fields[one.name] = one.value;
-    }
-    sessionStorage.setItem(draftKey(form), JSON.stringify(fields));
-  }
-  function restoreDrafts(root) {
-    for (const form of $$("form[data-draft]", root)) {
-      const kept = sessionStorage.getItem(draftKey(form));
-      if (!kept) continue;
-      const fields = JSON.parse(kept);
-      for (const one of form.elements) {
-        if (!one.name || SECRET.has(one.type)) continue;
-        if (one.type === "checkbox" || one.type === "radio") {
-          const name = `${one.name}=${one.value}`;
-          if (name in fields) one.checked = fields[name];
-        } else if (one.name in fields && !one.value) one.value = fields[one.name];
+  const changed = new Set();
+  const draftKey = (form) => [document.body.dataset.person, form.dataset.draft, form.closest("dialog")?.id].join(":");
+  const kept = (form) => [...form.elements].filter((one) => one.name && !SECRET.has(one.type) && !("unkept" in one.dataset));
+  const isTick = (one) => one.type === "checkbox" || one.type === "radio";
+  function leaveDrafts() {
+    const drafts = {};
+    for (const form of [...changed].filter((one) => one.isConnected)) {
+      const fields = {};
+      for (const one of kept(form)) {
+        if (!isTick(one)) fields[one.name] = one.value;
+        else if (one.checked !== one.defaultChecked) fields[`${one.name}=${one.value}`] = one.checked;
       }
-      const dialog = form.closest("dialog");
-      if (dialog && sessionStorage.getItem("draft-sent") === draftKey(form)) dialog.showModal();
+      drafts[draftKey(form)] = { fields, open: Boolean(form.closest("dialog")?.open) };
     }
-    sessionStorage.removeItem("draft-sent");
+    if (Object.keys(drafts).length) sessionStorage.setItem(LEFT, JSON.stringify(drafts));
   }
+  function meetDrafts() {
+    const left = sessionStorage.getItem(LEFT), ended = sessionStorage.getItem(ENDED);
+    sessionStorage.removeItem(LEFT);
+    if ($("form[action='/login']")) { if (left) sessionStorage.setItem(ENDED, left); return; }
+    sessionStorage.removeItem(ENDED);
+    const drafts = JSON.parse(ended || "{}");
+    for (const form of $$("form[data-draft]")) {
+      const draft = drafts[draftKey(form)];
+      if (!draft) continue;
+      for (const one of kept(form)) {
+        const tick = `${one.name}=${one.value}`;
+        if (isTick(one)) { if (tick in draft.fields) one.checked = draft.fields[tick]; }
+        else if (one.name in draft.fields && !one.value) one.value = draft.fields[one.name];
+      }
+      changed.add(form);
+      if (draft.open) form.closest("dialog")?.showModal();
+    }
+  }
+  function dropDrafts(root) {
+    for (const form of $$("form[data-draft]", root)) { form.reset(); changed.delete(form); }
+  }
+  function cancel(dialog) {
+    dropDrafts(dialog);
+    dialog.close();
+  }
+  window.addEventListener("pagehide", leaveDrafts);
 
   // ---- the banner
   function stale(text) {
@@ -58,26 +76,24 @@
     const target = event.target.closest("[data-dialog],[data-close],[data-menu],[data-keys]");
     if (!target) return;
     if (target.dataset.dialog) document.getElementById(target.dataset.dialog)?.showModal();
-    else if ("close" in target.dataset) target.closest("dialog")?.close();
+    else if ("close" in target.dataset) cancel(target.closest("dialog"));
     else if ("keys" in target.dataset) $("#keys")?.showModal();
     else {
       const open = $("#nav").classList.toggle("open");
       target.setAttribute("aria-expanded", String(open));
     }
   });
+  document.addEventListener("cancel", (event) => dropDrafts(event.target), true);
   document.addEventListener("input", (event) => {
     const form = event.target.form;
-    if (form?.dataset.draft) keepDraft(form);
+    if (form?.dataset.draft) changed.add(form);
     const wanted = event.target.dataset?.typed;
     if (wanted) event.target.setCustomValidity(event.target.value.trim() === wanted ? "" : wanted);
   });
   document.addEventListener("submit", (event) => {
     const form = event.target;
-    if (form.dataset.draft) {
-      keepDraft(form);
-      sessionStorage.setItem("draft-sent", draftKey(form));
-    }
-    if ("forget" in form.dataset) sessionStorage.clear();
+    if (form.dataset.draft) changed.add(form);
+    if ("forget" in form.dataset) { changed.clear(); sessionStorage.clear(); }
   });
 
   // ---- keys: / finds, ? explains, g and a letter go to a page
@@ -101,7 +117,7 @@
   // ---- htmx: after a swap, and when an answer leaves the page as it is
   document.addEventListener("htmx:afterSettle", (event) => {
     localTimes(document);
-    if (event.detail?.requestConfig?.boosted) { stale(""); restoreDrafts(document); $("#main")?.focus({ preventScroll: true }); }
+    if (event.detail?.requestConfig?.boosted) { stale(""); changed.clear(); $("#main")?.focus({ preventScroll: true }); }
   });
 
   // ---- live parts: updates replace them. A click counts only if its link is still there when the button goes up,
@@ -132,10 +148,7 @@
   document.addEventListener("htmx:afterRequest", (event) => {
     const asked = event.detail.requestConfig, answer = event.detail.xhr;
     const form = asked?.elt?.closest?.("form[data-draft]");
-    if (form && event.detail.successful && answer.status < 400) {
-      sessionStorage.removeItem(draftKey(form));
-      sessionStorage.removeItem("draft-sent");
-    }
+    if (form && event.detail.successful && answer.status < 400) changed.delete(form);
     const reason = answer?.getResponseHeader?.("x-hongyan-reason");
     if (reason) {
       stale(decodeURIComponent(reason));
@@ -233,5 +246,5 @@
   const completions = () => $$("[data-complete]").forEach(completion);
   document.addEventListener("htmx:afterSettle", completions);
 
-  document.addEventListener("DOMContentLoaded", () => { completions(); localTimes(document); restoreDrafts(document); charts(document); });
+  document.addEventListener("DOMContentLoaded", () => { completions(); localTimes(document); meetDrafts(); charts(document); });
 })();

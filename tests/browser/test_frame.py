@@ -97,3 +97,62 @@ def test_what_was_typed_survives_a_session_that_ended(open_page: Callable[..., W
     one.page.wait_for_url("**/people")
     assert one.page.input_value("#add-user-reason") == "new in the team"
     assert one.page.input_value("#new-password") == ""
+    assert one.page.is_visible("#add-user"), "where it was sent from"
+    one.page.reload()
+    one.page.click("[data-dialog=add-user]")
+    assert one.page.input_value("#add-user-reason") == "", "this session goes on"
+
+
+def test_what_a_cancelled_or_abandoned_form_had_does_not_come_back(
+    open_page: Callable[..., Watched],
+) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.open("/people")
+    page, tick = one.page, one.page.locator("[name=role_admin]").first
+    roles = page.locator("[data-dialog^=roles]").first
+
+    def untick() -> None:
+        roles.click()
+        assert tick.is_checked(), "as the server wrote it"
+        tick.uncheck()
+
+    untick()
+    page.click("dialog[open] [data-close]")
+    untick()
+    page.keyboard.press("Escape")
+    untick()
+    page.reload()
+    untick()
+    page.keyboard.press("Escape")
+    page.click("nav a[href='/audit']")
+    page.wait_for_url("**/audit")
+    page.click("nav a[href='/people']")
+    page.wait_for_url("**/people")
+    untick()
+    assert one.complaints == []
+
+
+def test_after_a_session_that_ended_what_makes_sure_is_asked_for_anew(
+    open_page: Callable[..., Watched],
+) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.open("/resend/new?lanes=sms.notice")
+    page = one.page
+    page.check("[name=lane][value='email.notice']")
+    page.uncheck("[name=lane][value='sms.notice']")
+    page.check("[name=expired]")
+    page.fill("#reason", "the provider was away")
+    page.context.clear_cookies()
+    page.click("main form button.primary")
+    page.wait_for_url("**/login?next=/resend/new**")
+    page.fill("#name", "lin")
+    page.fill("#password", "wrong")
+    page.press("#password", "Enter")
+    page.wait_for_selector("[role=alert]")
+    page.fill("#password", "correct horse battery")
+    page.press("#password", "Enter")
+    page.wait_for_url("**/resend/new?lanes=sms.notice")
+    assert page.input_value("#reason") == "the provider was away"
+    assert page.is_checked("[name=lane][value='email.notice']")
+    assert not page.is_checked("[name=lane][value='sms.notice']")
+    assert not page.is_checked("[name=expired]")
