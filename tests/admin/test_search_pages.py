@@ -1,23 +1,33 @@
 """`/search`: the line goes by POST, no receiver comes into an address, lanes hold, CSV is harmless."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
 
 from admin.access import Person, Role
 from admin.pages.deliveries.export import csv_of, harmless
-from admin.pages.deliveries.search_line import is_personal, resend_address
+from admin.pages.deliveries.search_line import is_personal, resend_link
 from admin.parts import ConsoleParts, open_parts
 from admin.web.foreign_text import visible
 from admin.web.languages import texts_of
 from admin.web.sealing import SealBroken, sealed, unsealed
 from backends.settings import OutcomeSettings
-from idempotency.search.language import parse
+from idempotency.resend_jobs.contract import JobFilter, JobLimits, JobState, ResendMode
+from idempotency.search.language import DAY_MS, parse
+from idempotency.search.store import Search
 from idempotency.search.wording import ENGLISH
+from message.receiver_hash import hasher
+from message.states import Event
+from recovery.resend_jobs.factory import actions_on
 from tests.admin.delivering import EVIL, RECEIVER, Stock, made, signed_in, stock
+from tests.idempotency.making import World, claimed, delivery, settle, worker
+
+NOW = 1_790_000_000_000
 
 
 @pytest.fixture
@@ -207,15 +217,92 @@ def test_english_words_are_those_of_the_language() -> None:
         ("lane:email.notice state:PARKED since:2h", ""),
         ("lane:sms.notice state:SENT since:2h", ""),
         ("lane:sms.notice since:2h", ""),
-        ("biz:order-1 state:PARKED", ""),
     ],
 )
 def test_a_search_leads_to_a_resend_job_where_one_can_have_its_terms(
     line: str, target: str
 ) -> None:
     li = Person(1, "li", {Role.OPERATOR: ("sms.*",)})
-    found = resend_address(parse(line, 1_790_000_000_000), li)
-    assert found.startswith(f"/resend/new?{target}") if target else found == ""
+    found = resend_link(parse(line, NOW), li)
+    assert found.address.startswith(f"/resend/new?{target}") if target else not found.address
+    assert not found.missing
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ("template:SALE", "this search goes by the time of the claim"),
+        ("biz:order-1", "this search goes by the time of the claim"),
+        ("place:t/1/2", "this search goes by the time of the claim"),
+        ("account:a,b", "a job takes one account at most"),
+    ],
+)
+def test_a_search_that_selects_otherwise_than_a_job_says_why_none_is_offered(
+    more: str, reason: str
+) -> None:
+    li = Person(1, "li", {Role.OPERATOR: ("sms.*",)})
+    found = resend_link(parse(f"state:PARKED {more}", NOW), li)
+    assert found.address == ""
+    assert reason in texts_of("en")(found.missing)
+    viewer = Person(1, "vi", {Role.VIEWER: ("*",)})
+    assert resend_link(parse(f"state:PARKED {more}", NOW), viewer) == ("", "")
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_the_page_says_why_it_offers_no_resend_job(
+    stocked: Stock, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    one = signed_in(browser, user)
+    page = one.get(f"/search?q=place:{stocked.parked.origin} state:PARKED").text
+    assert stocked.parked.key in page
+    assert "No resend job is offered" in page
+    assert 'href="/resend/new?' not in page
+    page = one.get("/search?q=state:PARKED").text
+    assert 'href="/resend/new?' in page
+    assert "No resend job is offered" not in page
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with closing(World(f"sqlite:///{tmp_path}/of-jobs.db")) as made:
+        yield made
+
+
+def test_a_job_from_a_search_has_the_deliveries_of_the_search(world: World) -> None:
+    """One of them was claimed long before it ended."""
+    ledger = world.open()
+    ledger.register(msgspec.structs.replace(worker("w1"), lease_ms=2 * DAY_MS))
+    lasting = msgspec.structs.replace(delivery(), expires_at=world.now + 3 * DAY_MS)
+    (old,) = claimed(ledger, lasting)
+    world.advance(DAY_MS)
+    (fresh,) = claimed(ledger, delivery())
+    for one in (old, fresh):
+        assert settle(ledger, one, Event.BUDGET_SPENT, reason="attempts_spent")
+    ended_at = world.now
+    world.advance(1)
+    li = Person(1, "li", {Role.OPERATOR: ("*",)})
+    for until, wanted in ((ended_at, set()), (ended_at + 1, {old.key, fresh.key})):
+        terms = parse("state:PARKED since:2h", until - 1)
+        rows = Search(ledger.database, hasher("k" * 32)).page(terms).rows
+        assert {row.delivery_key for row in rows} == wanted
+        link = parse_qs(urlsplit(resend_link(terms, li).address).query)
+        asked = {name: values[0] for name, values in link.items()}
+        job = actions_on(ledger).make(
+            ResendMode.AGAIN,
+            JobFilter(
+                states=asked["states"].split(","),
+                lanes=asked["lanes"].split(","),
+                since=int(asked["since"]),
+                until=int(asked["until"]),
+            ),
+            JobLimits(),
+            who="li",
+            reason="x",
+        )
+        while job.state is JobState.FREEZING:
+            job = ledger.job_freezing().page(job)
+        items = ledger.job_items().page(job.id)
+        assert {item.delivery_key for item in items} == wanted
 
 
 @pytest.mark.parametrize("parts", ["sqlite"], indirect=True)

@@ -15,11 +15,12 @@ from admin.access import Person, Role, needs
 from admin.pages.deliveries.result_rows import rows_of
 from admin.pages.deliveries.search_line import (
     LineProblem,
+    ResendLink,
     address_of,
     allowed,
     is_personal,
     problem_of,
-    resend_address,
+    resend_link,
     search_of,
     words_of,
 )
@@ -57,8 +58,7 @@ class SearchResult(NamedTuple):
     sealed: str = ""
     personal: bool = False
     """Whether the line may name a person: it cannot be saved."""
-    resend: str = ""
-    """Address of a new resend job with the same terms; empty if there is none."""
+    resend: ResendLink = ResendLink()
 
 
 @get("/search", opt=needs(Role.VIEWER), sync_to_thread=True)
@@ -151,7 +151,7 @@ def _results(
     words = words_of(wanted or terms, view.texts)
     personal = is_personal(line, terms)
     hidden = sealed(parts.settings.console.secret, person.id, line)
-    resend = resend_address(wanted, person) if wanted else ""
+    resend = resend_link(wanted, person) if wanted else ResendLink()
     result = SearchResult(line, words, None, found, more, hidden, personal, resend)
     return _page(view, parts, person, result)
 

@@ -81,19 +81,30 @@ def _place(error: QueryError) -> tuple[int, int]:
     return error.start, error.end
 
 
-def resend_address(terms: DeliveryTerms, person: Person) -> str:
-    """Returns the address of a new resend job with these terms; empty if no job can have them, or if the
-    person operates none of the lanes."""
+class ResendLink(NamedTuple):
+    """The way from a search to a resend job of the same deliveries."""
+
+    address: str = ""
+    """Of a new job with the search's terms; empty: none is offered."""
+    missing: str = ""
+    """Key of the sentence on why none is offered; empty: the person finds nothing to resend here."""
+
+
+def resend_link(terms: DeliveryTerms, person: Person) -> ResendLink:
+    """Returns the link of a search. A job goes by the time of the end, and has one account at most."""
     lanes = person.among(terms.lanes or LANE_NAMES, Role.OPERATOR)
-    listed = bool(terms.states) and set(terms.states) <= set(ENDED)
-    if not listed or not lanes or terms.names or terms.place or len(terms.accounts) > 1:
-        return ""
-    return "/resend/new" + query(
+    if not lanes or not terms.states or not set(terms.states) <= set(ENDED):
+        return ResendLink()
+    if not terms.by_end:
+        return ResendLink(missing="search.no_resend_by_claim")
+    if len(terms.accounts) > 1:
+        return ResendLink(missing="search.no_resend_of_accounts")
+    fields = query(
         states=",".join(terms.states),
         lanes=",".join(lanes),
         since=terms.since,
-        until=terms.until,
+        until=terms.until - 1,  # a job includes its end
         account="".join(terms.accounts),
-        template=terms.template,
         code=terms.error,
     )
+    return ResendLink(f"/resend/new{fields}")
