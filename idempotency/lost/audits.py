@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, bindparam, text
 
 from idempotency.transactions import LedgerPart
 
@@ -21,9 +21,14 @@ SELECT hour, lane, counts, unexplained, run_id FROM trace_audits
 _BETWEEN: Final = text("""
 SELECT hour, lane, counts, unexplained, run_id FROM trace_audits
  WHERE hour >= :since AND hour < :until ORDER BY hour DESC, lane""")
-_DOUBLES: Final = text("""
+_DOUBLES: Final = """
 SELECT delivery_key, lane, at, attempts FROM trace_doubles
- WHERE at >= :since ORDER BY at DESC, delivery_key LIMIT :limit""")
+ WHERE at >= :since AND at < :until {more} ORDER BY at DESC, delivery_key LIMIT :limit"""
+_DOUBLES_OF_ALL: Final = text(_DOUBLES.format(more=""))
+_DOUBLES_OF_LANES: Final = text(_DOUBLES.format(more="AND lane IN :lanes")).bindparams(
+    bindparam("lanes", expanding=True)
+)
+_EVER: Final = 2**63 - 1
 
 
 class Audit(NamedTuple):
@@ -61,10 +66,22 @@ class Audits(LedgerPart):
             rows = connection.execute(_BETWEEN, {"since": since, "until": until}).all()
         return [_audit(row) for row in rows]
 
-    def doubles(self, since: int, limit: int) -> list[StoredDouble]:
-        """Returns the newest double sends since then (epoch milliseconds)."""
+    def doubles(
+        self,
+        since: int,
+        limit: int,
+        *,
+        until: int = _EVER,
+        lanes: Collection[str] | None = None,
+    ) -> list[StoredDouble]:
+        """Returns the newest double sends from `since` on and before `until` (epoch milliseconds), of these
+        lanes; None: of all."""
+        asked: dict[str, Any] = {"since": since, "until": until, "limit": limit}
+        statement = _DOUBLES_OF_ALL
+        if lanes is not None:
+            statement, asked["lanes"] = _DOUBLES_OF_LANES, list(lanes)
         with self._reading() as connection:
-            rows = connection.execute(_DOUBLES, {"since": since, "limit": limit}).all()
+            rows = connection.execute(statement, asked).all()
         return [
             StoredDouble(row.delivery_key, row.lane, row.at, _decoded(row.attempts)) for row in rows
         ]

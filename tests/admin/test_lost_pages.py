@@ -1,6 +1,7 @@
 """Lost findings in the console: listed by lane, shown with their proof, resent or dismissed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from admin.parts import ConsoleParts
 from idempotency.lost.audits import Audit, put_audits
 from idempotency.lost.findings import FindingStatus
 from idempotency.lost.runs import Runs
+from idempotency.lost.trace_hours import TraceDouble, put_doubles
 from message.states import Event
 from tests.admin.conftest import Browser
 from tests.idempotency.making import claimed, delivery, settle, worker
@@ -183,6 +185,44 @@ def test_runs_show_watermark_figures_and_why_they_failed(parts: ConsoleParts, li
     assert "the &lt;b&gt;warehouse&lt;/b&gt; is away" in page
     one = found(parts, 1, last_run=first, first_run=first)
     assert f"run {first}" in lin.get(f"/lost/{one}").text
+
+
+def put_double_sends(parts: ConsoleParts, lane: str, ats: Sequence[int]) -> list[str]:
+    """Writes double sends of these times. Returns their keys."""
+    rows = [
+        TraceDouble(sha256(f"{lane} {at}".encode()).hexdigest()[:32], lane, at, []) for at in ats
+    ]
+    with parts.ledger.database.begin() as connection:
+        put_doubles(connection, 1, rows)
+    return [one.delivery_key for one in rows]
+
+
+def day_before(lin: Browser, page: str) -> str:
+    earlier = page.partition('class="pager"><a class="button" href="')[2].partition('"')[0]
+    return lin.get(earlier.replace("&amp;", "&")).text
+
+
+def test_double_sends_are_those_of_the_day_and_of_own_lanes(
+    parts: ConsoleParts, lin: Browser
+) -> None:
+    now = parts.ledger.now_ms()
+    put_double_sends(parts, "email.notice", range(now - 60, now))
+    assert "accepted twice" in lin.get("/lost/audits").text
+    today, before = put_double_sends(parts, "sms.notice", [now - 10 * HOUR_MS, now - 30 * HOUR_MS])
+    page = lin.get("/lost/audits").text
+    assert (today in page, before in page) == (True, False)
+    assert "email.notice" not in page
+    page = day_before(lin, page)
+    assert (today in page, before in page) == (False, True)
+
+
+def test_a_list_of_double_sends_that_is_cut_says_so(parts: ConsoleParts, lin: Browser) -> None:
+    now = parts.ledger.now_ms()
+    keys = put_double_sends(parts, "sms.notice", range(now - 51, now))
+    page = lin.get("/lost/audits").text
+    assert [key in page for key in keys] == [False, *[True] * 50]
+    assert "the newest 50 of this time" in page
+    assert "the newest 50" not in day_before(lin, page)
 
 
 def test_audits_of_a_day_show_differences_of_own_lanes(parts: ConsoleParts, lin: Browser) -> None:
