@@ -55,8 +55,10 @@ class Person:
     """Whether the person has a password here."""
 
     def may(self, role: Role, lane: str = "") -> bool:
-        """Returns whether the person has the role, for this lane if one is given."""
+        """Returns whether the person has the role, for this lane if one is given; ANY_LANE is all lanes."""
         held = self.patterns(role)
+        if lane == ANY_LANE:
+            return are_all_lanes(held)
         return _fits(lane, held) if lane else bool(held)
 
     def require(self, role: Role, lane: str = "") -> None:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from litestar import get, post
 
-from admin.access import Person, Role, needs
+from admin.access import ANY_LANE, Person, Role, needs
 from admin.parts import ConsoleParts
 from admin.web.forms import Conflict, WrongForm
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
@@ -78,7 +78,7 @@ def spools(view: GivenView, parts: GivenParts, person: GivenPerson) -> Page:
 def drain_spool(view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm) -> Page:
     """Publishes what waits in a folder, with `parked` what is parked, too. Needs the role for all lanes: a
     spool has records of any. Raises WrongForm, Forbidden, Conflict."""
-    person.require(Role.OPERATOR, "*")
+    person.require(Role.OPERATOR, ANY_LANE)
     folder, reason = form.required("folder"), form.reason()
     if folder not in parts.settings.console.spool_dirs or not _there(folder):
         raise WrongForm("spools.unknown", "folder")

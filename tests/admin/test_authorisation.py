@@ -145,3 +145,11 @@ def test_roles_hold_for_their_lanes() -> None:
     assert not lin.may(Role.VIEWER, "push.notice")
     assert not lin.may(Role.ADMIN)
     assert not lin.everywhere(Role.OPERATOR)
+    assert not lin.may(Role.OPERATOR, "*")
+
+
+@pytest.mark.parametrize("pattern", ["*", "*.*"])
+def test_both_patterns_of_all_lanes_are_all_lanes(pattern: str) -> None:
+    lin = Person(1, "lin", {Role.OPERATOR: (pattern,)})
+    assert lin.everywhere(Role.OPERATOR)
+    lin.require(Role.OPERATOR, "*")

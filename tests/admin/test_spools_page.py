@@ -104,6 +104,16 @@ def test_draining_needs_all_lanes_a_reason_and_a_configured_folder(
     assert lin.post("/spools/drain", reason="x", folder="/etc").status_code == 422
 
 
+def test_an_operator_of_every_channel_and_kind_is_one_of_all_lanes(
+    console: Callable[..., Browser], user: User, folder: Path
+) -> None:
+    user("wu", {Role.OPERATOR: ("*.*",)})
+    wu = console("wu")
+    assert 'action="/spools/drain"' in wu.get("/spools").text
+    answer = wu.post("/spools/drain", reason="x", folder=str(folder.parent))
+    assert answer.status_code == 422, "the folder is refused, not the person"
+
+
 def test_an_operator_drains_what_waits_and_what_is_parked_with_audit(
     console: Callable[..., Browser],
     user: User,
