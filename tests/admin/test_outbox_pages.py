@@ -1,8 +1,11 @@
 """`/outbox` in the console: parked rows by lane, release and recall with reason and audit."""
 
+import html
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from litestar.testing import TestClient
@@ -14,7 +17,8 @@ from admin.pages.outbox.database import WAITS
 from admin.parts import ConsoleParts
 from producer.relay.opening import open_outbox
 from tests.admin.conftest import Browser, served_with
-from tests.hongyan_client.outbox.places import OutboxPlace, opened
+from tests.admin.sent_forms import form_of
+from tests.hongyan_client.outbox.places import OutboxPlace, notice, opened
 
 People = Callable[[str, dict[Role, tuple[str, ...]]], Browser]
 
@@ -65,6 +69,10 @@ def parked(place: OutboxPlace, *, in_doubt: bool = False) -> str:
     return message_id
 
 
+def page_of(message_id: str) -> str:
+    return f"/outbox/one?notification={quote(message_id)}"
+
+
 def audited(parts: ConsoleParts) -> list[tuple[str, str, str, str]]:
     rows = parts.journal.page(AuditFilter(), 100)
     found = [one for one in rows if one.action.startswith("outbox_row.")]
@@ -83,7 +91,25 @@ def test_the_page_has_backlog_counts_relays_and_parked_rows_without_receivers(
     assert "13800000001" not in page
     assert "order-shipped" not in page
     assert place.operator.counts() == {"PENDING": 1, "PARKED": 1}
-    assert "13800000001" not in lin.get(f"/outbox/{message_id}").text
+    assert "13800000001" not in lin.get(page_of(message_id)).text
+
+
+@pytest.mark.parametrize("notification", ["order/1001", "order#1002", "a?b=c", "100%2Fd", "a b&c"])
+def test_an_id_with_marks_of_addresses_has_its_page_and_its_orders(
+    place: OutboxPlace, lin: Browser, notification: str
+) -> None:
+    with place.engine.begin() as connection:
+        place.outbox.add(connection, notice() | {"id": notification})
+    place.set(notification, "state = 'PARKED', next_at = NULL")
+    (link,) = re.findall(r'href="(/outbox/[^"]+)"', lin.get("/outbox").text)
+    page = lin.get(html.unescape(link))
+    assert page.status_code == 200
+    assert f'<span class="code">{html.escape(notification)}</span>' in page.text
+    fields = form_of(page.text, "/outbox/release") | {"reason": "x"}
+    answer = lin.raw("/outbox/release", fields)
+    assert answer.status_code == 303
+    assert place.states() == {notification: "PENDING"}
+    assert lin.get(answer.headers["location"].partition("#")[0]).status_code == 200
 
 
 def test_a_silent_relay_is_shown_as_lost(place: OutboxPlace, lin: Browser) -> None:
@@ -101,14 +127,14 @@ def test_an_order_wants_a_reason_and_leaves_a_row(
     parts: ConsoleParts, place: OutboxPlace, lin: Browser, verb: str, state: str
 ) -> None:
     message_id = parked(place)
-    path = f"/outbox/{message_id}/{verb}"
-    assert lin.post(path).status_code == 422
+    path, asked = f"/outbox/{verb}", {"notification": message_id}
+    assert lin.post(path, **asked).status_code == 422
     assert place.states() == {message_id: "PARKED"}
     assert audited(parts) == []
 
-    answer = lin.post(path, reason="the topic is there now")
+    answer = lin.post(path, **asked, reason="the topic is there now")
 
-    assert (answer.status_code, answer.headers["location"]) == (303, f"/outbox/{message_id}")
+    assert (answer.status_code, answer.headers["location"]) == (303, page_of(message_id))
     assert place.states() == {message_id: state}
     wanted = (f"outbox_row.{verb}", message_id, "sms.notice", "the topic is there now")
     assert audited(parts) == [wanted]
@@ -120,8 +146,8 @@ def test_an_order_that_comes_too_late_changes_nothing_and_leaves_no_row(
 ) -> None:
     sent, doubtful = place.add(), parked(place, in_doubt=True)
     place.set(sent, "state = 'SENT', next_at = NULL")
-    assert lin.post(f"/outbox/{sent}/release", reason="x").status_code == 409
-    assert lin.post(f"/outbox/{doubtful}/recall", reason="x").status_code == 409
+    assert lin.post("/outbox/release", notification=sent, reason="x").status_code == 409
+    assert lin.post("/outbox/recall", notification=doubtful, reason="x").status_code == 409
     assert place.states() == {sent: "SENT", doubtful: "PARKED"}
     assert audited(parts) == []
 
@@ -134,8 +160,8 @@ def test_a_row_of_a_foreign_lane_is_as_one_that_does_not_exist(
     page = mei.get("/outbox").text
     assert message_id not in page
     assert "Rows by state" not in page
-    assert mei.get(f"/outbox/{message_id}").status_code == 404
-    assert mei.post(f"/outbox/{message_id}/release", reason="x").status_code == 404
+    assert mei.get(page_of(message_id)).status_code == 404
+    assert mei.post("/outbox/release", notification=message_id, reason="x").status_code == 404
     assert place.states() == {message_id: "PARKED"}
 
 
@@ -144,8 +170,8 @@ def test_an_operator_of_another_lane_sees_it_and_orders_nothing(
 ) -> None:
     vic = people("vic", {Role.VIEWER: ("*",), Role.OPERATOR: ("email.*",)})
     message_id = parked(place)
-    assert "/release" not in vic.get(f"/outbox/{message_id}").text
-    assert vic.post(f"/outbox/{message_id}/release", reason="x").status_code == 403
+    assert "/release" not in vic.get(page_of(message_id)).text
+    assert vic.post("/outbox/release", notification=message_id, reason="x").status_code == 403
     assert place.states() == {message_id: "PARKED"}
     assert audited(parts) == []
 
@@ -169,7 +195,7 @@ def test_without_an_outbox_the_page_says_how_to_configure_one(
     one = browser()
     one.sign_in("lin")
     assert "relay.outbox_url" in one.get("/outbox").text
-    assert one.get("/outbox/an-id").status_code == 404
+    assert one.get(page_of("an-id")).status_code == 404
 
 
 @pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
@@ -191,7 +217,7 @@ def test_a_database_that_is_away_is_one_sentence(
         assert "The outbox cannot be asked now" in page.text
         assert said in page.text
         assert "swordfish" not in page.text
-        refused = one.post("/outbox/an-id/release", reason="x")
+        refused = one.post("/outbox/release", notification="an-id", reason="x")
         assert refused.status_code == 422
         assert "The outbox cannot be asked now" in refused.text
 

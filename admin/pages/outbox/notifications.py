@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from litestar import get, post
-from litestar.params import FromPath, FromQuery
+from litestar.params import FromQuery
 
 from admin.access import OF_ROW, Person, Role, needs
 from admin.pages.outbox.database import (
@@ -24,13 +24,15 @@ from admin.web.forms import Conflict, SentForm, WrongForm
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
 from admin.web.paging import cursor as cursor_of
 from admin.web.paging import keys_of
-from admin.web.view import Page, View
+from admin.web.view import Page, View, query
 from hongyan_client.outbox.operator_orders import OutboxRow
 from hongyan_client.outbox.tables import PARKED, PENDING, STATES
 from producer.relay.opening import OutboxUnread
 from tracing.masks import impersonal
 
 _PER_PAGE: Final = 100
+_ONE: Final = "/outbox/one"
+"""An id has any printable characters, also those that have a meaning in a path."""
 _RELEASE: Final = "release"
 _RECALL: Final = "recall"
 
@@ -66,9 +68,9 @@ def parked_rows(
     )
 
 
-@get("/outbox/{notification:str}", opt=needs(Role.VIEWER, OF_ROW), sync_to_thread=True)
+@get(_ONE, opt=needs(Role.VIEWER, OF_ROW), sync_to_thread=True)
 def one_notification(
-    view: GivenView, parts: GivenParts, person: GivenPerson, notification: FromPath[str]
+    view: GivenView, parts: GivenParts, person: GivenPerson, notification: FromQuery[str] = ""
 ) -> Page:
     """The rows of one notification. Raises Missing."""
     _configured(parts)
@@ -89,38 +91,20 @@ def one_notification(
     )
 
 
-@post(
-    "/outbox/{notification:str}/release",
-    opt=needs(Role.OPERATOR, OF_ROW),
-    status_code=200,
-    sync_to_thread=True,
-)
+@post("/outbox/release", opt=needs(Role.OPERATOR, OF_ROW), status_code=200, sync_to_thread=True)
 def release_notification(
-    view: GivenView,
-    parts: GivenParts,
-    person: GivenPerson,
-    form: GivenForm,
-    notification: FromPath[str],
+    view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm
 ) -> Page:
     """Has its parked rows published again. Raises Missing, Forbidden, WrongForm, Conflict."""
-    return _ordered(view, parts, person, form, notification, _RELEASE)
+    return _ordered(view, parts, person, form, _RELEASE)
 
 
-@post(
-    "/outbox/{notification:str}/recall",
-    opt=needs(Role.OPERATOR, OF_ROW),
-    status_code=200,
-    sync_to_thread=True,
-)
+@post("/outbox/recall", opt=needs(Role.OPERATOR, OF_ROW), status_code=200, sync_to_thread=True)
 def recall_notification(
-    view: GivenView,
-    parts: GivenParts,
-    person: GivenPerson,
-    form: GivenForm,
-    notification: FromPath[str],
+    view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm
 ) -> Page:
     """Takes back its rows that have certainly not gone. Raises Missing, Forbidden, WrongForm, Conflict."""
-    return _ordered(view, parts, person, form, notification, _RECALL)
+    return _ordered(view, parts, person, form, _RECALL)
 
 
 def _ordered(
@@ -128,11 +112,11 @@ def _ordered(
     parts: ConsoleParts,
     person: Person,
     form: SentForm,
-    notification: str,
     verb: str,
 ) -> Page:
     """Carries out the order. The audit is in another database, and has its row first."""
     _configured(parts)
+    notification = form.exactly("notification")
     try:
         with opened_outbox(parts) as outbox:
             rows = _rows_of(outbox, parts, person, notification)
@@ -155,7 +139,7 @@ def _ordered(
                 raise Conflict(f"outbox.not_{verb}")
     except OutboxUnread as away:
         raise WrongForm("outbox.away", cause=str(away)) from away
-    return view.redirect(f"/outbox/{notification}")
+    return view.redirect(_ONE + query(notification=notification))
 
 
 def _parked(outbox: OpenedOutboxPage, after: int) -> list[OutboxRow]:
