@@ -259,13 +259,10 @@ def _bounded(
     most = longest(terms)
     if until - since > most + 1:  # the millisecond of now is part of it
         token = places.get(Field.SINCE, QueryToken("", "", 0, length, 0))
-        raise QueryError(
-            "search.too_wide",
-            token.start,
-            token.end,
-            days=str(most // DAY_MS),
-            add=_narrower(terms),
-        )
+        days, add = str(most // DAY_MS), _narrower(terms, until - since)
+        if not add:
+            raise QueryError("search.far_too_wide", token.start, token.end, days=days)
+        raise QueryError("search.too_wide", token.start, token.end, days=days, add=add)
     changed = {"since": max(since, 0), "until": until, "default_since": Field.SINCE not in places}
     return msgspec.structs.replace(terms, **changed)
 
@@ -279,9 +276,13 @@ def longest(terms: DeliveryTerms) -> int:
     return TEMPLATE_AT_MOST if terms.template else LISTED_AT_MOST
 
 
-def _narrower(terms: DeliveryTerms) -> str:
-    """Returns fields that would let the search cover more time."""
-    return "state" if not terms.states else "receiver"
+def _narrower(terms: DeliveryTerms, wanted_ms: int) -> str:
+    """Returns a term that lets the search cover this time; empty if none does."""
+    ended = msgspec.structs.replace(terms, states=ENDED)
+    named = msgspec.structs.replace(terms, receiver="+")
+    if not terms.states and longest(ended) + 1 >= wanted_ms:
+        return f"state:{ENDED[0]}"
+    return "receiver:" if longest(named) + 1 >= wanted_ms else ""
 
 
 def place_of(text: str) -> Origin | None:

@@ -124,7 +124,7 @@ def test_a_wide_or_wrong_line_is_refused_with_a_sentence(
     one = signed_in(browser, user)
     wide = sent(one, "lane:sms.* since:30d")
     assert wide.status_code == 422
-    assert "add state: or a later since:" in wide.text
+    assert "add state:PARKED or a later since:" in wide.text
     wrong = sent(one, "stat:PARKED")
     assert "there is no field stat" in wrong.text
     assert "Did you mean state?" in wrong.text

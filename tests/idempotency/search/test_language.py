@@ -66,6 +66,7 @@ def test_no_line_means_the_last_day() -> None:
         ("since:yesterday", "search.bad_time", "yesterday"),
         ("place:x", "search.bad_place", "x"),
         ("since:8d", "search.too_wide", "since:8d"),
+        ("biz:x since:401d", "search.far_too_wide", "since:401d"),
         ("until:2026-01-01 since:1h", "search.no_time", "since:1h"),
     ],
 )
@@ -75,6 +76,27 @@ def test_a_wrong_line_names_the_place_of_its_error(line: str, code: str, part: s
     assert found.value.code == code
     assert line[found.value.start : found.value.end] == part
     assert error_phrase(found.value).english
+
+
+@pytest.mark.parametrize(
+    ("line", "added"),
+    [
+        ("since:40d", "state:PARKED"),
+        ("since:94d", "receiver:"),
+        ("state:SENT since:40d", "receiver:"),
+        ("template:SMS_1 since:40d", "receiver:"),
+        ("template:SMS_1 state:PARKED since:40d", "receiver:"),
+        ("place:hongyan.dispatch.sms.notice/3/4711 since:10d", "receiver:"),
+    ],
+)
+def test_a_line_that_is_too_wide_is_allowed_with_the_term_that_is_advised(
+    line: str, added: str
+) -> None:
+    with pytest.raises(QueryError) as found:
+        parse(line, NOW)
+    assert found.value.values["add"] == added
+    term = f"{added}+8613800000001" if added.endswith(":") else added
+    assert parse(f"{line} {term}", NOW).since
 
 
 def test_near_words_are_offered() -> None:
