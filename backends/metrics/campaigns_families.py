@@ -21,8 +21,8 @@ OPEN: Final = _gauge("campaigns_open", "Campaigns by state, `SCHEDULED` or `RUNN
 SENDING: Final = _gauge("campaigns_sending", "Runs that this process sends.")
 LATE: Final = _gauge(
     "campaigns_late_seconds",
-    "Age of the oldest due time whose run is not open.",
-    watch="above a minute: more runs are open than all processes send",
+    "Time for which a due or an open run has waited longest for a process that sends it.",
+    watch="above a minute: more runs are due than all processes have places for",
 )
 PAUSED: Final = _gauge(
     "campaigns_paused",

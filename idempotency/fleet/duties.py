@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import text
+from collections.abc import Collection
+
+from sqlalchemy import bindparam, text
 
 from idempotency.error_mapping import errors
 from idempotency.transactions import LedgerPart
@@ -11,6 +13,9 @@ _HOLD = text("""
 INSERT INTO duties (name, holder, until) VALUES (:name, :holder, :until)
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
  WHERE duties.holder = excluded.holder OR duties.until < :now""")
+_HELD = text("SELECT name FROM duties WHERE name IN :names AND until >= :now").bindparams(
+    bindparam("names", expanding=True)
+)
 _DROP = text("DELETE FROM duties WHERE name = :name AND holder = :holder")
 
 
@@ -22,6 +27,14 @@ class Duties(LedgerPart):
         with self._begin() as (connection, now):
             wanted = {"name": duty, "holder": holder, "until": now + lease_ms, "now": now}
             return bool(connection.execute(_HOLD, wanted).rowcount)
+
+    def held(self, duties: Collection[str]) -> frozenset[str]:
+        """Returns those of the duties that a process has now."""
+        if not duties:
+            return frozenset()
+        with self._begin() as (connection, now):
+            found = connection.execute(_HELD, {"names": list(duties), "now": now})
+            return frozenset(found.scalars())
 
     def drop(self, duty: str, holder: str) -> None:
         """Gives the duty up, if it is the holder's."""

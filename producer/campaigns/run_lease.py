@@ -6,7 +6,7 @@ own monotonic clock, less a margin, before it produces.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 import structlog
@@ -26,13 +26,22 @@ class DutyStore(Protocol):
         """Takes or renews a duty. Returns False if another process has it."""
         ...
 
+    def held(self, duties: Collection[str]) -> frozenset[str]:
+        """Returns those of the duties that a process has now."""
+        ...
+
     def drop(self, duty: str, holder: str) -> None:
         """Gives the duty up."""
         ...
 
 
+def duty_of(campaign_id: str) -> str:
+    """Returns the name of a campaign's duty."""
+    return f"campaign:{campaign_id}"
+
+
 class RunLease:
-    """For one thread."""
+    """For one thread at a time: the runner's thread takes it and hands it to the run's thread."""
 
     def __init__(
         self,
@@ -43,7 +52,7 @@ class RunLease:
         monotonic: Callable[[], float],
     ) -> None:
         self._duties = duties
-        self._duty = f"campaign:{campaign_id}"
+        self._duty = duty_of(campaign_id)
         self._holder = holder
         self._lease_s = lease_s
         self._monotonic = monotonic

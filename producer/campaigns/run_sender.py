@@ -4,8 +4,9 @@
                                      └─ bad or repeated: settled without a record
 
 At most WINDOW rows are taken up after the written checkpoint. A row that Kafka did not take is published
-again under the same id. The sender ends when the rows are over, the campaign is no more running, its lease
-lapsed, or the process stops. Rows under way are awaited first, and the checkpoint is written.
+again under the same id. The sender ends when the rows are over, the campaign is no more running, its hours
+are over, its lease lapsed, or the process stops. Rows under way are awaited first, and the checkpoint is
+written.
 """
 
 from __future__ import annotations
@@ -126,7 +127,6 @@ class RunSender:
         self._over = False  # the file is read to its end
         self._written_at = around.monotonic()
         self._look_at = float("-inf")
-        self._open_hours = True
         self.last_turn = around.monotonic()
         """Monotonic time of the last turn; other threads read it."""
 
@@ -153,7 +153,7 @@ class RunSender:
         taken_up = self._checkpoint.reached.done - self._run.done + len(self._checkpoint)
         room = WINDOW - taken_up
         most = min(room, BLOCK, self._pace.allowed(self._around.monotonic()))
-        if most <= 0 or self._over or self._records.again or not self._open_hours:
+        if most <= 0 or self._over or self._records.again:
             return 0
         rows = self._in.reader.take(most)
         self._in.watch.check()
@@ -264,7 +264,8 @@ class RunSender:
             return True
         self._look_at = now + LOOK_S
         schedule, limits = self._in.campaign.schedule, self._in.campaign.limits
-        self._open_hours = is_open(limits, schedule.zone, self._around.clock.now_ms())
+        if not is_open(limits, schedule.zone, self._around.clock.now_ms()):
+            return False
         try:
             self._around.calibrate()
             found = self._around.store.get(self._in.campaign.id)

@@ -1,13 +1,14 @@
 """Looks for campaigns that are due, and sends the open runs, each in a thread of its own.
 
-Several processes share the campaigns: a lease in the database gives each campaign to one of them. Nothing
-is kept in memory alone. After a crash the next look of any process goes on from the checkpoint.
+Several processes share the campaigns: a lease in the database gives each campaign to one of them. A look
+takes the leases, at most MOST_RUNS of them. A run outside its hours needs none. Nothing is kept in memory
+alone. After a crash the next look of any process with a free place goes on from the checkpoint.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -27,7 +28,7 @@ from producer.campaigns.contract import (
 )
 from producer.campaigns.crowd_file import CrowdUnusable
 from producer.campaigns.row_publisher import OnRowAccepted, PublishesRecords, RunTrouble
-from producer.campaigns.run_lease import DutyStore, RunLease
+from producer.campaigns.run_lease import DutyStore, RunLease, duty_of
 from producer.campaigns.run_opening import OpeningStopped, RunOpening
 from producer.campaigns.run_sender import (
     DRAIN_S,
@@ -36,6 +37,7 @@ from producer.campaigns.run_sender import (
 )
 from producer.campaigns.run_store import CampaignRuns
 from producer.campaigns.schedule import next_due
+from producer.campaigns.sending_pace import is_open
 from producer.campaigns.store import CampaignStore
 from producer.campaigns.telemetry import CampaignTelemetry
 from sending.runtime.clock import Clock
@@ -63,7 +65,7 @@ class RunnerParts(NamedTuple):
 
 
 class CampaignRunner:
-    """`run` is one thread's, and the only one that writes `_threads`."""
+    """`run` is one thread's, and the only one that writes `_threads` and `_unsent`."""
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class CampaignRunner:
         self._stop = stop
         self._monotonic = monotonic
         self._threads: dict[str, threading.Thread] = {}
+        self._unsent: dict[str, int] = {}  # open runs that no process sends, since when
         self.last_look = monotonic()
         """Monotonic time of the last look; other threads read it."""
         self.database_away: str | None = None
@@ -99,21 +102,23 @@ class CampaignRunner:
         self.join()
 
     def run_once(self) -> None:
-        """Opens the runs that are due, and starts a thread for each open run. Raises LedgerError."""
+        """Opens the runs that are due, and sends those that no process sends, as far as there are places.
+        Raises LedgerError."""
         self.last_look = self._monotonic()
         self._threads = {name: one for name, one in self._threads.items() if one.is_alive()}
         found = self._parts.store.open()
         paused = self._parts.store.paused_by(BY_ITSELF)
-        self._parts.telemetry.seen(found, len(self._threads), paused)
+        now = self._parts.store.now_ms()
+        self._unsent = self._unsent_runs(found, now)
+        waiting = list(self._unsent.values())
+        self._parts.telemetry.seen(found, len(self._threads), paused, waiting)
         for campaign in found:
             if self._stop.is_set():
                 return
             try:
-                now_running = self._due(campaign)
+                self._serve(campaign, now)
             except CampaignOvertaken:
                 continue
-            if now_running is not None and len(self._threads) < MOST_RUNS:
-                self._start(now_running)
 
     def backlog(self) -> BacklogSnapshot:
         """See `CampaignTelemetry.backlog`."""
@@ -125,24 +130,54 @@ class CampaignRunner:
         for thread in self._threads.values():
             thread.join(max(0.0, until - self._monotonic()))
 
-    def _due(self, campaign: Campaign) -> Campaign | None:
-        """Opens the campaign's run if its time has come. Returns it if a run is open."""
-        if campaign.state is CampaignState.RUNNING:
-            return campaign
-        now = self._parts.store.now_ms()
+    def _unsent_runs(self, found: Sequence[Campaign], now: int) -> dict[str, int]:
+        """Returns the open runs within their hours that no process sends, each with the time of the first
+        look that saw it so. Raises LedgerError."""
+        running = [
+            one.id
+            for one in found
+            if one.state is CampaignState.RUNNING
+            and one.id not in self._threads
+            and _within_hours(one, now)
+        ]
+        sent = self._parts.duties.held([duty_of(name) for name in running])
+        return {name: self._unsent.get(name, now) for name in running if duty_of(name) not in sent}
+
+    def _serve(self, campaign: Campaign, now: int) -> None:
+        """Opens the campaign's run if its time has come, and sends an open one that no process sends. A run
+        within its hours needs a free place for both. Raises LedgerError, CampaignOvertaken."""
+        if campaign.id in self._threads:
+            return
+        opens = campaign.state is CampaignState.SCHEDULED
+        if not (self._is_due(campaign, now) if opens else campaign.id in self._unsent):
+            return
+        sends = _within_hours(campaign, now)
+        if sends and len(self._threads) >= MOST_RUNS:
+            return  # another process takes it, or `telemetry.seen` shows it as late
+        if opens:
+            campaign = self._open(campaign)
+        if sends:
+            self._start(campaign)
+
+    def _is_due(self, campaign: Campaign, now: int) -> bool:
+        """Returns whether the run's time has come. Passes over a time of a cron that is too late."""
         due = campaign.next_at
         if due is None or due > now:
-            return None
+            return False
         if campaign.schedule.cron and now - due > campaign.limits.late_s * _MS:
             self._pass_over(campaign, now, now - due)
-            return None
-        opened = self._parts.runs.open(campaign, due)
+            return False
+        return True
+
+    def _open(self, campaign: Campaign) -> Campaign:
+        """Opens the run of a due campaign. Returns the campaign, which is RUNNING."""
+        opened = self._parts.runs.open(campaign, campaign.next_at or 0)
         self._parts.telemetry.moved(opened)
         return opened
 
     def _pass_over(self, campaign: Campaign, now: int, late_ms: int) -> None:
         """Leaves out a time of a cron that came while nobody ran it."""
-        note = f"a time was passed over: no process sent campaigns for {late_ms // 60_000} minutes"
+        note = f"a time was passed over: no process ran it for {late_ms // 60_000} minutes"
         changes = {"noted_by": BY_ITSELF, "note": note}
         self._parts.telemetry.moved(self._end(campaign, now, changes))
 
@@ -156,22 +191,23 @@ class CampaignRunner:
     # ---- one run, on its own thread ----------------------------------------------------------
 
     def _start(self, campaign: Campaign) -> None:
-        if campaign.id in self._threads:
+        """Sends the campaign's open run in a thread, unless another process has its lease. Raises
+        LedgerError."""
+        lease = RunLease(
+            self._parts.duties, campaign.id, self._holder, self._lease_s, self._monotonic
+        )
+        if not lease.take():
             return
         thread = threading.Thread(
-            target=self._send, args=(campaign,), name=f"campaign-{campaign.id}", daemon=True
+            target=self._send, args=(campaign, lease), name=f"campaign-{campaign.id}", daemon=True
         )
         self._threads[campaign.id] = thread
         thread.start()
 
-    def _send(self, campaign: Campaign) -> None:
-        """Sends the campaign's open run, unless another process has its lease. Never raises."""
-        lease = RunLease(
-            self._parts.duties, campaign.id, self._holder, self._lease_s, self._monotonic
-        )
+    def _send(self, campaign: Campaign, lease: RunLease) -> None:
+        """Sends the campaign's open run under its lease. Never raises."""
         try:
-            if lease.take():
-                self._send_under(campaign, lease)
+            self._send_under(campaign, lease)
         except (CampaignOvertaken, OpeningStopped) as exc:
             log.info("campaign_left", campaign=campaign.id, cause=str(exc))
         except (KafkaTrouble, LedgerError, SqlError, ClientClosed) as exc:
@@ -231,3 +267,11 @@ class CampaignRunner:
             self._parts.telemetry.moved(paused)
         except (LedgerError, CampaignOvertaken) as exc:
             log.warning("campaign_not_paused", campaign=campaign.id, note=note, cause=str(exc))
+
+
+def _within_hours(campaign: Campaign, now: int) -> bool:
+    """Returns whether rows may go now. With hours that cannot be read the run starts, and pauses itself."""
+    try:
+        return is_open(campaign.limits, campaign.schedule.zone, now)
+    except CampaignRefused:
+        return True

@@ -34,13 +34,20 @@ class CampaignTelemetry:
         families = of_campaigns.OPEN, of_campaigns.SENDING, of_campaigns.LATE, of_campaigns.PAUSED
         show_readings(registry, self._readings, *families)
 
-    def seen(self, campaigns: Sequence[Campaign], sending: int, paused: Sequence[str] = ()) -> None:
-        """Shows the open campaigns, the number of runs that this process sends, and the campaigns that
-        paused themselves."""
+    def seen(
+        self,
+        campaigns: Sequence[Campaign],
+        sending: int,
+        paused: Sequence[str] = (),
+        unsent: Sequence[int] = (),
+    ) -> None:
+        """Shows the open campaigns, the number of runs that this process sends, the campaigns that paused
+        themselves, and since when open runs have been without a process."""
         self._paused = paused
         self._open = Counter(one.state for one in campaigns)
         self._sending = sending
-        self._due_at = min((one.next_at for one in campaigns if one.next_at), default=None)
+        due = [one.next_at for one in campaigns if one.next_at]
+        self._due_at = min([*due, *unsent], default=None)
 
     def backlog(self) -> BacklogSnapshot:
         """Returns the runs under way and the time by which the first due one is late, as of the last look.

@@ -15,6 +15,8 @@ import pytest
 from hongyan_client.errors import BufferFull, NotDelivered, SendInDoubt
 from hongyan_client.records import Acknowledged, Record
 from idempotency.ledger import LedgerUnavailable
+from producer.campaigns import run_sender
+from producer.campaigns import runner as runner_module
 from producer.campaigns.contract import (
     BY_ITSELF,
     CampaignRefused,
@@ -348,11 +350,28 @@ def test_outside_its_hours_a_run_waits(desk: CampaignDesk, tmp_path: Path) -> No
     zone = CampaignSchedule(zone="UTC")
     one = desk.started(crowd(tmp_path, 5), hours=hours, schedule=zone)
     with desk.running():
-        await_(lambda: desk.runs.of(one.id) and desk.run_of(one.id).version > 1)
-        desk.actions.pause(one.id, who="li", reason="enough")
-        await_(lambda: desk.run_of(one.id).version > 2)
-    assert desk.run_of(one.id).done == 0
+        desk.until(one.id, CampaignState.RUNNING)
+    run = desk.run_of(one.id)
+    assert (run.state, run.done) == (RunState.OPEN, 0)
     assert not desk.sent()
+
+
+def test_at_the_end_of_its_hours_a_run_stops_and_goes_on_when_they_come(
+    desk: CampaignDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = desk.started(crowd(tmp_path, 600), rate_per_s=400.0, hours="00:00-24:00")
+    with desk.running() as runner:
+        await_(lambda: desk.runs.of(one.id) and desk.run_of(one.id).sent > 0)
+        for module in (run_sender, runner_module):
+            monkeypatch.setattr(module, "is_open", lambda *_: False)
+        await_(lambda: not runner._threads, what="its place is free")
+        run = desk.run_of(one.id)
+        assert (run.state, run.positions) == (RunState.OPEN, {})
+        assert 0 < run.sent == len(desk.sent()) < 600
+        for module in (run_sender, runner_module):
+            monkeypatch.setattr(module, "is_open", lambda *_: True)
+        desk.until(one.id, DONE)
+    assert len({n.id for n in desk.sent()}) == len(desk.sent()) == 600
 
 
 class _Kept:
