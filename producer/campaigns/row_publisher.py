@@ -76,7 +76,10 @@ class RowPublisher:
         return len(self._again)
 
     def publish(self, sent: SentRow) -> None:
-        """Publishes a row; without room in the buffer later."""
+        """Publishes a row; without room in the buffer later. The rows behind such a row do not wait."""
+        if self._again:
+            self._again.append(sent)
+            return
         try:
             future = self._publisher.publish(sent.record, _ROOM_S)
         except BufferFull:
@@ -84,16 +87,17 @@ class RowPublisher:
             return
         future.add_done_callback(lambda ended: self._answers.put((sent, ended)))
 
-    def publish_again(self) -> None:
-        """Publishes the rows that Kafka did not take, AGAIN_S after the last such answer."""
+    def publish_again(self, goes_on: Callable[[], bool]) -> None:
+        """Publishes the rows that Kafka did not take, AGAIN_S after the last such answer. Asks before each
+        row whether it may go."""
         if not self._again or self._monotonic() < self._again_at:
             return
         rows, self._again = self._again, deque()
-        for sent in rows:
-            if self._again:  # the buffer is full
-                self._again.append(sent)
-            else:
-                self.publish(sent)
+        try:
+            while rows and goes_on():
+                self.publish(rows.popleft())
+        finally:
+            self._again.extend(rows)
 
     def collect(self, wait_s: float) -> None:
         """Settles the rows whose answers came; waits for the first one. Raises RunTrouble if Kafka refuses

@@ -58,6 +58,8 @@ class RunLease:
         self._monotonic = monotonic
         self._renew_at = float("-inf")
         self._valid_until = float("-inf")
+        self.lapses = 0
+        """Times that the lease was taken again after it had lapsed: another process may have had it."""
 
     def take(self) -> bool:
         """Returns whether this process has the lease now. Raises LedgerError."""
@@ -65,6 +67,8 @@ class RunLease:
         if not self._duties.hold(self._duty, self._holder, int(self._lease_s * _MS)):
             self._valid_until = float("-inf")
             return False
+        if asked >= self._valid_until and self._renew_at > float("-inf"):
+            self.lapses += 1
         self._renew_at = asked + self._lease_s / _RENEWALS
         self._valid_until = asked + self._lease_s * (1 - _MARGIN)
         return True

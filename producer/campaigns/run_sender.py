@@ -127,6 +127,8 @@ class RunSender:
         self._over = False  # the file is read to its end
         self._written_at = around.monotonic()
         self._look_at = float("-inf")
+        self._ends = False
+        self._lapses = around.lease.lapses
         self.last_turn = around.monotonic()
         """Monotonic time of the last turn; other threads read it."""
 
@@ -136,7 +138,7 @@ class RunSender:
         try:
             while self._goes_on():
                 self.last_turn = self._around.monotonic()
-                self._records.publish_again()
+                self._records.publish_again(self._goes_on)
                 taken = self._take_rows()
                 self._records.collect(0.0 if taken else _WAIT_S)
                 self._write_if_due()
@@ -149,7 +151,8 @@ class RunSender:
     # ---- rows --------------------------------------------------------------------------------
 
     def _take_rows(self) -> int:
-        """Takes up the next rows. Returns their number."""
+        """Takes up the next rows. Returns their number. At an end in between the next sender reads the rest
+        again, from the checkpoint."""
         taken_up = self._checkpoint.reached.done - self._run.done + len(self._checkpoint)
         room = WINDOW - taken_up
         most = min(room, BLOCK, self._pace.allowed(self._around.monotonic()))
@@ -157,11 +160,13 @@ class RunSender:
             return 0
         rows = self._in.reader.take(most)
         self._in.watch.check()
-        self._over = len(rows) < most
         self._pace.take(len(rows))
         for row in rows:
+            if not self._goes_on():
+                return len(rows)
             self._take_row(row)
             self._judge()
+        self._over = len(rows) < most
         return len(rows)
 
     def _take_row(self, row: CrowdRow) -> None:
@@ -257,7 +262,12 @@ class RunSender:
     # ---- orders ------------------------------------------------------------------------------
 
     def _goes_on(self) -> bool:
-        if self._around.stopping() or not self._around.lease.holds():
+        """Returns whether the next row may be produced. An end is final. Raises CampaignOvertaken."""
+        self._ends = self._ends or not self._may_produce()
+        return not self._ends
+
+    def _may_produce(self) -> bool:
+        if self._around.stopping() or not self._is_own():
             return False
         now = self._around.monotonic()
         if now < self._look_at:
@@ -276,3 +286,17 @@ class RunSender:
             and found.state is CampaignState.RUNNING
             and found.run_id == self._run.id
         )
+
+    def _is_own(self) -> bool:
+        """Returns whether this process has the lease. After a lapse the run's row says whether another one
+        sent rows meanwhile. Raises CampaignOvertaken."""
+        lease = self._around.lease
+        if not lease.holds():
+            return False
+        if lease.lapses != self._lapses:
+            try:
+                self._run = self._around.runs.take_over(self._run)
+            except LedgerError:
+                return False
+            self._lapses = lease.lapses
+        return True
