@@ -14,9 +14,9 @@ from message.ids import new_id
 from producer.gateway.api_keys import ApiKey
 from producer.gateway.envelope_limits import check_name, object_of
 from producer.gateway.idempotency import OncePerKey, RequestIds, RequestResult, SentAnswer
-from producer.gateway.key_ring import KeyRing
+from producer.gateway.key_ring import KeyRing, KeysStale
 from producer.gateway.metrics import GatewayMetrics
-from producer.gateway.problems import GatewayProblem, not_known
+from producer.gateway.problems import GatewayProblem, keys_unknown, not_known
 from producer.gateway.rate_limits import KeyRates
 from producer.gateway.recall_desk import RecallDesk
 from producer.gateway.story_reader import NotificationStory, StoryReader
@@ -93,7 +93,8 @@ class GatewayEndpoint:
             status = 202 if accepted == len(results) else 207
             final = not any(one["status"] in _NOT_FINAL for one in results)
             sent = [one.get("id", "") for one in results]
-            return RequestResult(status, body, sent, final=final)
+            waits = [one.get("problem", {}).get("retry_after_s", 0) for one in results]
+            return RequestResult(status, body, sent, final=final, retry_after_s=max(waits))
 
         return await self._once(request, work)
 
@@ -142,14 +143,23 @@ class GatewayEndpoint:
     def _handed(
         self, request: PostedRequest, item: Any, ids: RequestIds, index: int
     ) -> _Open | GatewayProblem:
-        """Hands one item over; a key that was revoked meanwhile sends no more of the batch."""
+        """Hands one item over. A key that was revoked meanwhile, or cannot be checked, sends no more of the
+        batch."""
         try:
-            if self.parts.ring.of_prefix(request.caller.prefix) is None:
-                raise GatewayProblem(401, "key_revoked", "the key ended during the batch")
             ready = self._prepared(request, item, ids, index)
+            self._check_key(request.caller, ready)
             return _Open(ready, self.parts.submission.publish(ready, request.traceparent))
         except GatewayProblem as exc:
             return exc
+
+    def _check_key(self, caller: Caller, ready: Ready) -> None:
+        """Raises GatewayProblem for a key that does not hold any more, or that cannot be checked."""
+        try:
+            holds = self.parts.ring.of_prefix(caller.prefix) is not None
+        except KeysStale as exc:
+            raise keys_unknown(ready.notification.id) from exc
+        if not holds:
+            raise GatewayProblem(401, "key_revoked", "the key ended during the batch")
 
     async def _result(self, index: int, handed: _Open | GatewayProblem) -> dict[str, Any]:
         problem = handed if isinstance(handed, GatewayProblem) else None

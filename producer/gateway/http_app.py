@@ -26,7 +26,7 @@ from producer.gateway.envelope_limits import MOST_BATCH_BODY, MOST_BODY, items_o
 from producer.gateway.idempotency import SentAnswer
 from producer.gateway.key_ring import KeysStale
 from producer.gateway.openapi import document
-from producer.gateway.problems import GatewayProblem, answer_of, not_now
+from producer.gateway.problems import GatewayProblem, answer_of, keys_unknown, not_now
 
 log = structlog.get_logger(__name__)
 AnyRequest = Request[Any, Any, Any]
@@ -144,7 +144,7 @@ def _admitted(endpoint: GatewayEndpoint, authorization: str) -> Caller:
     try:
         found = endpoint.parts.ring.of_token(token.strip())
     except KeysStale as exc:
-        raise not_now("the keys cannot be checked now: the database does not answer") from exc
+        raise keys_unknown() from exc
     if kind.lower() != "bearer" or found is None:
         detail = "give a valid API key, as in Authorization: Bearer hyk_…"
         raise GatewayProblem(401, "unauthenticated", detail)
@@ -200,6 +200,8 @@ def _too_large(most: int) -> GatewayProblem:
 
 def _sent(answer: SentAnswer, *, located: bool = False) -> Response[bytes]:
     headers = {"Idempotent-Replayed": "true"} if answer.replayed else {}
+    if answer.retry_after_s:
+        headers["Retry-After"] = str(answer.retry_after_s)
     if located:
         name = msgspec.json.decode(answer.body)["id"]
         headers["Location"] = f"/v1/notifications/{quote(name, safe='')}"

@@ -49,6 +49,8 @@ class RequestResult(NamedTuple):
     """Ids by index; "" for a notification that was refused."""
     final: bool = True
     """Whether a repeat gets this answer; else it tries again."""
+    retry_after_s: int = 0
+    """Seconds after which a repeat may succeed; 0: not known."""
 
 
 class SentAnswer(NamedTuple):
@@ -57,6 +59,8 @@ class SentAnswer(NamedTuple):
     status: int
     body: bytes
     replayed: bool = False
+    retry_after_s: int = 0
+    """See `RequestResult`."""
 
 
 Work = Callable[[RequestIds], Awaitable[RequestResult]]
@@ -126,4 +130,5 @@ class OncePerKey:
 
 
 def _encoded(result: RequestResult) -> SentAnswer:
-    return SentAnswer(result.status, msgspec.json.encode(result.body))
+    body = msgspec.json.encode(result.body)
+    return SentAnswer(result.status, body, retry_after_s=result.retry_after_s)

@@ -111,6 +111,8 @@ def _batch() -> Schema:
         "results": [accepted, {"index": 1, "status": 422, "problem": problem}],
     }
     replayed = {"headers": {"Idempotent-Replayed": _replayed()}}
+    wait = "Seconds after which the items that cannot go now may be repeated."
+    later = {"Retry-After": {"schema": {"type": "integer"}, "description": wait}}
     return {
         "operationId": "sendBatch",
         "summary": f"Hand over up to {MOST_ITEMS:,} notifications, each with a result (scope send)",
@@ -118,7 +120,8 @@ def _batch() -> Schema:
         "requestBody": _body("Batch", {"notifications": [_example()]}),
         "responses": {
             "202": _answer("Kafka has all of them.", "BatchResult", result) | replayed,
-            "207": _answer("Some were refused; see each result.", "BatchResult", mixed) | replayed,
+            "207": _answer("Some were refused; see each result.", "BatchResult", mixed)
+            | {"headers": replayed["headers"] | later},
             **_refs(_OF_SEND),
         },
     }

@@ -94,6 +94,11 @@ def not_now(detail: str, message_id: str = "") -> GatewayProblem:
     )
 
 
+def keys_unknown(message_id: str = "") -> GatewayProblem:
+    """Returns the 503 while nobody knows whether a key still holds."""
+    return not_now("the keys cannot be checked now: the database does not answer", message_id)
+
+
 def not_known() -> GatewayProblem:
     """Returns the 404 of a notification: one answer for an unknown one and one of other lanes."""
     return GatewayProblem(

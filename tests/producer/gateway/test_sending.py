@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
 
 from hongyan_client.errors import BufferFull, NotDelivered, SendInDoubt
+from idempotency.ledger import LedgerUnavailable
 from message.envelope import decode
 from producer.gateway.endpoint import GatewayEndpoint
 from producer.gateway.envelope_limits import MOST_BODY, MOST_ITEMS
+from producer.gateway.key_ring import STALE_S
 from producer.gateway.key_store import KeyMade, KeyStore
 from tests.producer.gateway.conftest import NOTICE, OpenGateway, bearer
 
@@ -174,6 +177,44 @@ def test_a_key_revoked_in_mid_batch_sends_no_more_of_it(
     assert (said["accepted"], said["refused"]) == (10, 10)
     assert {one["problem"]["code"] for one in said["results"][10:]} == {"key_revoked"}
     assert gateway.send(token).status_code == 401
+
+
+def test_keys_that_cannot_be_checked_in_mid_batch_put_the_rest_of_it_off(
+    gateway: OpenGateway, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repeat under the Idempotency-Key doubles nothing, and each item is named with its id."""
+    ring, now, load = gateway.ring, time.monotonic, gateway.ring._load
+    items = [NOTICE] * 15 + [NOTICE | {"id": f"own-{n}"} for n in range(5)]
+
+    def away() -> NoReturn:
+        raise LedgerUnavailable("the database does not answer")
+
+    def grow_stale_at_the_tenth() -> None:
+        if len(gateway.publisher.records) == 9:
+            monkeypatch.setattr(ring, "_load", away)
+            monkeypatch.setattr(ring, "_monotonic", lambda: now() + STALE_S + 60)
+
+    gateway.publisher.before = grow_stale_at_the_tenth
+    answer = gateway.post(token, BATCH, {"notifications": items}, idempotency_key="b1")
+    assert answer.status_code == 207
+    assert int(answer.headers["retry-after"]) >= 1
+    said = answer.json()
+    assert (said["accepted"], said["refused"]) == (10, 10)
+    first = [one["id"] for one in said["results"][:10]]
+    put_off = [one["problem"] for one in said["results"][10:]]
+    assert {(one["status"], one["code"]) for one in put_off} == {(503, "unavailable")}
+    assert [one["id"] for one in put_off[5:]] == [f"own-{n}" for n in range(5)]
+
+    gateway.publisher.before = lambda: None
+    monkeypatch.setattr(ring, "_monotonic", now)
+    monkeypatch.setattr(ring, "_load", load)
+    ring.look()
+    again = gateway.post(token, BATCH, {"notifications": items}, idempotency_key="b1")
+    assert again.status_code == 202
+    assert "retry-after" not in again.headers
+    ids = [one["id"] for one in again.json()["results"]]
+    assert ids == first + [one["id"] for one in put_off]
+    assert len(gateway.publisher.records) == 30
 
 
 def test_a_body_over_the_limit_is_one_clear_error(gateway: OpenGateway, token: str) -> None:
