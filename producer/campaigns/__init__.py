@@ -11,6 +11,7 @@ checkpoint          the rows up to which everything is settled
 sending_pace        rate and hours
 store               campaigns in the ledger's database
 run_store           runs, checkpoints and bad rows
+line_numbers        line numbers of bad rows as a short text
 repeated_receivers  receivers that a run has met before
 topic_tail          records of a run that a killed process left in Kafka
 run_lease           one process at a time sends a campaign

@@ -68,9 +68,7 @@ class RowBuilder:
 
     def build(self, row: int, fields: Mapping[str, Any]) -> RowNotification:
         """Returns the notification of a row. Raises EnvelopeError."""
-        receiver = _text(fields, self._columns.receiver, "$.receivers[0]")
-        if not receiver:
-            raise EnvelopeError("no_receiver", "$.receivers[0]", "the row names no receiver")
+        receiver = self._receiver(fields)
         params = params_of(fields, self._columns, self._template)
         biz_id = self._columns.biz_id
         filled = self._same | {
@@ -88,6 +86,17 @@ class RowBuilder:
         self._checks.check(notification, self._checks.render(notification))
         named = normalise_receiver(notification.channel, receiver)
         return RowNotification(notification, value, named)
+
+    def receiver(self, fields: Mapping[str, Any]) -> str:
+        """Returns the normalised receiver of a row; checks nothing else. Raises EnvelopeError."""
+        return normalise_receiver(self._same["channel"], self._receiver(fields))
+
+    def _receiver(self, fields: Mapping[str, Any]) -> str:
+        """Returns the receiver as the row has it. Raises EnvelopeError."""
+        receiver = _text(fields, self._columns.receiver, "$.receivers[0]")
+        if not receiver:
+            raise EnvelopeError("no_receiver", "$.receivers[0]", "the row names no receiver")
+        return receiver
 
 
 def params_of(

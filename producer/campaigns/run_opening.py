@@ -7,7 +7,7 @@ on. Then the run's row is written, so that the process before this one writes no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import NamedTuple
 
 from backends.kafka.clients import existing_topics
@@ -16,6 +16,7 @@ from message.envelope import EnvelopeError
 from message.vocabulary import lane_named
 from producer.campaigns.contract import Campaign, CampaignOvertaken, CampaignRun, RunPlace
 from producer.campaigns.crowd_file import CrowdReader, CrowdWatch, KeepGoing, opened_crowd
+from producer.campaigns.crowd_rows import CrowdRow
 from producer.campaigns.notifications import RowBuilder, RowChecks
 from producer.campaigns.repeated_receivers import MetReceivers
 from producer.campaigns.row_publisher import RunTrouble
@@ -61,7 +62,8 @@ class RunOpening(NamedTuple):
             keep_going()
             run = around.runs.write(run, RunProgress(run.reached, positions, (), 0))
             builder = RowBuilder(campaign, run.id, self.checks(), around.clock.now_ms)
-            met = self._met(campaign, run, builder, keep_going, stack)
+            sent = _SentRows(run, around.runs.unsent_lines(run.id), there)
+            met = self._met(sent, campaign, builder, keep_going, stack)
             file = stack.enter_context(opened_crowd(campaign.crowd))
             reader = CrowdReader(file, campaign.crowd, run.reached)
             given = RunInput(campaign, run, topic, reader, watch, builder, met, there)
@@ -80,26 +82,48 @@ class RunOpening(NamedTuple):
 
     def _met(
         self,
+        sent: _SentRows,
         campaign: Campaign,
-        run: CampaignRun,
         builder: RowBuilder,
         keep_going: KeepGoing,
         stack: ExitStack,
     ) -> MetReceivers | None:
-        """Returns the receivers of the good rows before the checkpoint; None if repeats are sent."""
+        """Returns the receivers of the rows that were sent; None if repeats are sent. Today's templates do
+        not matter."""
         if not campaign.limits.once_per_receiver:
             return None
         met = stack.enter_context(closing(MetReceivers()))
-        if not run.done:
+        if not sent.last:
             return met
         with opened_crowd(campaign.crowd) as file:
             for row in CrowdReader(file, campaign.crowd, RunPlace()):
-                if row.number > run.done:
+                if row.number > sent.last:
                     break
                 keep_going()
-                try:
-                    if not row.code:
-                        met.add(builder.build(row.number, row.fields).receiver)
-                except EnvelopeError:
-                    continue  # a bad row
+                if not sent.has(row) or row.code:
+                    continue
+                with suppress(EnvelopeError):  # a run of before had not all its bad lines kept
+                    met.add(builder.receiver(row.fields))
         return met
+
+
+class _SentRows:
+    """The rows of a run that were sent: those before the checkpoint that are not listed as bad or repeated,
+    and those after it that the topic holds. For one thread, which asks for each row in the file's order."""
+
+    def __init__(self, run: CampaignRun, unsent: Iterator[int], there: frozenset[int]) -> None:
+        """`unsent`: first lines of the rows that were not sent, ascending."""
+        self._done = run.done
+        self._unsent = unsent
+        self._there = there
+        self._next: int | None = -1
+        self.last = max(there, default=run.done)
+        """Number of the last of them, or the checkpoint's."""
+
+    def has(self, row: CrowdRow) -> bool:
+        """Returns whether the row was sent."""
+        if row.number > self._done:
+            return row.number in self._there
+        while self._next is not None and self._next < row.line:
+            self._next = next(self._unsent, None)
+        return self._next != row.line

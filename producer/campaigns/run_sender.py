@@ -104,7 +104,7 @@ class RunInput(NamedTuple):
     watch: CrowdWatch
     builder: RowBuilder
     met: MetReceivers | None
-    """For campaigns that send once per receiver; knows the rows before the checkpoint."""
+    """For campaigns that send once per receiver; knows those of all rows that were sent."""
     there: frozenset[int]
     """Rows after the checkpoint that the topic holds."""
 
@@ -173,6 +173,9 @@ class RunSender:
         pending = PendingRow(row.number, row.last_line, row.place)
         self._checkpoint.take_up(pending)
         self._rows_seen += 1
+        if row.number in self._in.there:  # as it was judged then; the opening met its receiver
+            pending.end = RowEnd.SENT
+            return
         if row.code:
             self._refuse(pending, row.line, row.code, row.detail)
             return
@@ -184,8 +187,6 @@ class RunSender:
         if self._in.met is not None and not self._in.met.add(made.receiver):
             pending.end = RowEnd.REPEATED
             self._bad.append(BadRow(row.line, "repeated_receiver", "an earlier row names it"))
-        elif row.number in self._in.there:
-            pending.end = RowEnd.SENT
         else:
             notification = made.notification
             context = traceparent_of(notification.id, self._around.sample_ratio)
@@ -226,7 +227,8 @@ class RunSender:
         unsettled = len(self._checkpoint)
         ended = reached.bad + reached.repeated - before.bad - before.repeated
         rows = [self._bad[i] for i in range(ended)]
-        progress = RunProgress(reached, positions, rows, before.bad + before.repeated)
+        every_line = self._in.met is not None
+        progress = RunProgress(reached, positions, rows, before.bad + before.repeated, every_line)
         try:
             self._run = self._around.runs.write(before, progress)
         except LedgerError as exc:

@@ -26,6 +26,7 @@ from producer.campaigns.contract import (
     RunState,
     run_id_of,
 )
+from producer.campaigns.line_numbers import packed_lines, unpacked_lines
 from producer.campaigns.store import CAMPAIGNS
 
 COLUMNS: Final = ", ".join(CampaignRun.__struct_fields__)
@@ -45,6 +46,10 @@ _BAD: Final = text("""
 INSERT INTO campaign_bad_rows (run_id, line, code, detail) VALUES (:run, :line, :code, :detail)
 ON CONFLICT (run_id, line) DO NOTHING""")
 _BAD_PAGE: Final = text("""
+SELECT line, code, detail FROM campaign_bad_rows
+ WHERE run_id = :run AND line > :after AND code <> :lines_alone
+ ORDER BY line LIMIT :limit""")
+_UNSENT_PAGE: Final = text("""
 SELECT line, code, detail FROM campaign_bad_rows WHERE run_id = :run AND line > :after
  ORDER BY line LIMIT :limit""")
 _END: Final = text("""
@@ -52,6 +57,8 @@ UPDATE campaign_runs SET state = :state, ended_at = :now
  WHERE id = :id AND state = 'OPEN'""")
 _BASELINE: Final = text("UPDATE campaign_runs SET baseline = :baseline WHERE id = :id")
 _PAGE: Final = 1_000
+LINES_ALONE: Final = "lines_alone"
+"""Code of a row that has the lines of the rows that are not kept with a reason (line_numbers.py)."""
 
 
 class RunProgress(NamedTuple):
@@ -62,6 +69,8 @@ class RunProgress(NamedTuple):
     bad_rows: Sequence[BadRow]
     kept: int
     """Bad and repeated rows before them: the first KEPT_BAD_ROWS of a run are kept."""
+    every_line: bool = False
+    """Whether the lines of the others are kept."""
 
 
 class CampaignRuns(LedgerPart):
@@ -106,7 +115,10 @@ class CampaignRuns(LedgerPart):
             }
             if not connection.execute(_WRITE, values).rowcount:
                 raise CampaignOvertaken(f"run {run.id} was taken over")
-            rows = [{"run": run.id, **one._asdict()} for one in progress.bad_rows[:room]]
+            kept, others = list(progress.bad_rows[:room]), progress.bad_rows[room:]
+            if others and progress.every_line:
+                kept.append(_lines_alone(others))
+            rows = [{"run": run.id, **one._asdict()} for one in kept]
             if rows:
                 connection.execute(_BAD, rows)
         return msgspec.structs.replace(
@@ -134,7 +146,7 @@ class CampaignRuns(LedgerPart):
     def bad_rows(self, run_id: str, after: int = -1, limit: int = _PAGE) -> list[BadRow]:
         """Returns a page of the kept bad rows, by line."""
         with self._transaction() as connection:
-            asked = {"run": run_id, "after": after, "limit": limit}
+            asked = {"run": run_id, "after": after, "limit": limit, "lines_alone": LINES_ALONE}
             return [BadRow(*row) for row in connection.execute(_BAD_PAGE, asked)]
 
     def every_bad_row(self, run_id: str) -> Iterator[BadRow]:
@@ -144,10 +156,31 @@ class CampaignRuns(LedgerPart):
             yield from page
             after = page[-1].line
 
+    def unsent_lines(self, run_id: str) -> Iterator[int]:
+        """Yields the first lines of all rows that were not sent, ascending; holds a page at a time. The run
+        must have been written with `every_line`."""
+        after = -1
+        while page := self._unsent_page(run_id, after):
+            for line, code, detail in page:
+                if code == LINES_ALONE:
+                    yield from unpacked_lines(detail)
+                else:
+                    yield line
+            after = page[-1].line
+
+    def _unsent_page(self, run_id: str, after: int) -> list[BadRow]:
+        with self._transaction() as connection:
+            asked = {"run": run_id, "after": after, "limit": _PAGE}
+            return [BadRow(*row) for row in connection.execute(_UNSENT_PAGE, asked)]
+
 
 def runs_of(ledger: SqlLedger) -> CampaignRuns:
     """Returns the runs of a ledger's campaigns."""
     return CampaignRuns(ledger.database, ledger.duties().clock)
+
+
+def _lines_alone(rows: Sequence[BadRow]) -> BadRow:
+    return BadRow(rows[0].line, LINES_ALONE, packed_lines(row.line for row in rows))
 
 
 def end_run(connection: Connection, campaign: Campaign, state: RunState, now: int) -> None:

@@ -142,14 +142,12 @@ def scene(desk: CampaignDesk, tmp_path: Path) -> Iterator[Scene]:
         yield Scene(desk, crowd(tmp_path, ROWS), stack)
 
 
-def test_a_process_that_slept_past_its_lease_produces_no_further_row(scene: Scene) -> None:
-    scene.publisher.at[5] = scene.taken_over(dropped=False)
-    assert scene.sender().run() is RunEnd.STOPPED
-    assert len(scene.publisher.taken) == 5
-
-
-def test_a_lease_that_another_process_had_meanwhile_is_of_no_use(scene: Scene) -> None:
-    scene.publisher.at[5] = scene.taken_over(dropped=True)
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_process_that_slept_past_its_lease_produces_no_further_row(
+    scene: Scene, dropped: bool
+) -> None:
+    """Whether the other process still has the lease or is done with the run."""
+    scene.publisher.at[5] = scene.taken_over(dropped=dropped)
     with pytest.raises(CampaignOvertaken):
         scene.sender().run()
     assert len(scene.publisher.taken) == 5
