@@ -4,6 +4,7 @@ In the order in which data meets them:
 
     facts           what was read, as data
     properties      a business producer's own configuration file
+    client_keys     keys that show whose client a file is for
     gathering       reads the facts; a source that fails is missing, never healthy
     database_facts  reads the settings of the ledger's database that decide what a crash may take
     outbox_facts    the same of a business's database with an outbox

@@ -25,6 +25,8 @@ class ClientFacts(msgspec.Struct, frozen=True):
     sources: dict[str, str] = {}
     """Place that gave a key; others are from `source`."""
     source: str = "backends/kafka/config.py"
+    other: ClientFacts | None = None
+    """The same file as the other client reads it, if it shows neither; None: the client is known."""
 
     def value(self, key: str) -> str:
         """Returns the value; empty for a key without one."""
