@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
 from producer.doctor.facts import Facts
-from producer.doctor.rule import RuleBook, Said, Seen, Severity
+from producer.doctor.rule import NotKnown, RuleBook, Said, Seen, Severity
 
 DATABASE: Final = RuleBook("database", "database")
 REDIS: Final = RuleBook("redis", "redis")
 CLOCKS: Final = RuleBook("clock")
 _APART_MS: Final = 1_000
 _OLDEST_POSTGRES: Final = 15
+_MAJOR: Final = re.compile(r"[0-9]+")
+"""As in `17.2`, `18rc1` and `19devel`."""
 _FULL: Final = ("2", "3")
 """PRAGMA synchronous: FULL and EXTRA."""
 
@@ -100,8 +103,10 @@ def version(facts: Facts) -> Said:
     found = facts.database
     if found is None or found.kind != "postgresql":
         return
-    major = int(found.version.partition(".")[0] or 0)
-    if major < _OLDEST_POSTGRES:
+    major = _MAJOR.match(found.version)
+    if major is None:
+        yield NotKnown("postgresql", f"the server's version is {found.version!r}")
+    elif int(major[0]) < _OLDEST_POSTGRES:
         wanted = f"{_OLDEST_POSTGRES} or newer"
         yield Seen("postgresql", found.version, "the server", wanted, "pg_upgrade to a newer one")
 

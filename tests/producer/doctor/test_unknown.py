@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from backends.kafka.inspection import BrokerState, GroupState
 from producer.doctor.diagnosis import diagnose
@@ -43,6 +44,30 @@ def test_a_group_that_may_not_be_read_is_not_known() -> None:
     told = diagnose(facts(cluster=msgspec.structs.replace(healthy.cluster(), group=group)), RULES)
     assert [gap.rule for gap in told.unknown] == ["consumer-assignor"]
     assert told.healthy, "a warning at most is not known"
+
+
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [
+        ("18rc1", "passed"),
+        ("19devel", "passed"),
+        ("17.2 (Debian 17.2-1)", "passed"),
+        ("14beta2", "found"),
+        ("EnterpriseDB", "unknown"),
+        ("", "unknown"),
+    ],
+)
+def test_a_version_is_read_by_its_leading_digits(version: str, status: str) -> None:
+    told = diagnose(
+        facts(database=msgspec.structs.replace(healthy.DATABASE, version=version)), RULES
+    )
+    rule = "database-version"
+    is_in = {
+        "passed": rule in told.passed,
+        "found": rule in {one.rule for one in told.findings},
+        "unknown": rule in {one.rule for one in told.unknown},
+    }
+    assert [name for name, holds in is_in.items() if holds] == [status]
 
 
 def without(source: str) -> Facts:
