@@ -7,7 +7,7 @@ key and times: never a query, an id, a receiver, a header or a body.
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 import structlog
@@ -34,6 +34,7 @@ PUBLIC: Final = {"scope": None}
 ADMISSION: Final = 1
 """Tokens that a request pays before its body is read."""
 _JSON: Final = "application/json"
+_ONE: Final = "/v1/notifications/"
 _CALLER: Final = "caller"
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -73,10 +74,10 @@ async def recall(request: AnyRequest) -> Response[bytes]:
     return _sent(await _endpoint(request).recall(_caller(request), body))
 
 
-@get("/v1/notifications/{message_id:str}", opt=needs_scope(KeyScope.READ))
+@get(f"{_ONE}{{message_id:path}}", opt=needs_scope(KeyScope.READ))
 async def read(request: AnyRequest) -> Response[bytes]:
-    """Returns one notification."""
-    name = str(request.path_params["message_id"])
+    """Returns one notification. Its id may have slashes, which `Location` percent-encodes."""
+    name = unquote(request.scope["raw_path"].decode()).removeprefix(_ONE)
     story = await _endpoint(request).read(_caller(request), name)
     return _json(200, msgspec.json.encode(story))
 
@@ -204,7 +205,7 @@ def _sent(answer: SentAnswer, *, located: bool = False) -> Response[bytes]:
         headers["Retry-After"] = str(answer.retry_after_s)
     if located:
         name = msgspec.json.decode(answer.body)["id"]
-        headers["Location"] = f"/v1/notifications/{quote(name, safe='')}"
+        headers["Location"] = f"{_ONE}{quote(name, safe='')}"
     return _json(answer.status, answer.body, headers)
 
 

@@ -70,7 +70,7 @@ def test_every_answer_is_as_the_document_says(
 
 def test_the_document_names_every_route() -> None:
     found = {
-        (path.replace(":str}", "}"), str(method).lower())
+        (path.replace(":path}", "}"), str(method).lower())
         for handler in HANDLERS
         for path in handler.paths
         for method in handler.http_methods

@@ -17,7 +17,7 @@ BODIES: dict[str, Any] = {
     "/v1/notifications:batch": {"notifications": [NOTICE]},
     "/v1/notifications:recall": {"id": "of-another-lane"},
 }
-SAMPLES = {"{message_id:str}": "of-another-lane"}
+SAMPLES = {"{message_id:path}": "of-another-lane"}
 QUERY = {"biz_id": "of-another-lane"}
 
 

@@ -70,6 +70,18 @@ def test_a_notification_shows_its_state_and_masks_its_receiver(
     assert NUMBER not in answer.text
 
 
+@pytest.mark.parametrize(
+    "name", ["order/1001", "/a", "a/", "a//b", "a%2Fb", "a b", "a?b", "1 / 2 #3"]
+)
+def test_the_location_of_any_id_leads_to_its_notification(
+    gateway: OpenGateway, token: str, ledger: SqlLedger, name: str
+) -> None:
+    location = gateway.send(token, NOTICE | {"id": name}).headers["location"]
+    sent(ledger, id=name)
+    answer = gateway.get(token, location)
+    assert (answer.status_code, answer.json().get("id")) == (200, name)
+
+
 def test_a_business_id_lists_its_notifications(
     gateway: OpenGateway, token: str, ledger: SqlLedger
 ) -> None:
