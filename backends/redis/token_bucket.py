@@ -51,7 +51,10 @@ for i, key in ipairs(KEYS) do
     if want > level then
         wait = math.ceil((want - level) / rate)
         if wait > longest then
-            wait, want = wait - longest, 0
+            want = 0
+            if ahead > 0 then
+                wait = wait - longest
+            end
         end
     end
     level = level - want
@@ -83,7 +86,8 @@ class Grant(NamedTuple):
 
     tokens: int
     wait_ms: int
-    """Time until the tokens may be used; without tokens, until another request may help."""
+    """Time until the tokens may be used. Without tokens it is the time until another request may be
+    promised some; if `ahead` is 0, until the bucket has no debt."""
 
 
 class Buckets(Protocol):
@@ -139,7 +143,9 @@ class LocalBuckets:
         if want > level:
             wait_ms = math.ceil((want - level) / ask.rate_per_s * 1_000)
             if wait_ms > LONGEST_MS:
-                wait_ms, want = wait_ms - LONGEST_MS, 0
+                want = 0
+                if ask.ahead:
+                    wait_ms -= LONGEST_MS
         self._levels[ask.name] = level - want, now
         return Grant(want, wait_ms)
 

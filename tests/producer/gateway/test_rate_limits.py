@@ -98,6 +98,17 @@ def test_a_batch_goes_after_the_time_that_its_refusal_named(world: LocalWorld | 
     assert refused_s(world, 50) == 0
 
 
+def test_a_debt_above_a_minute_is_named_in_full(world: LocalWorld | RedisWorld) -> None:
+    """A token bucket promises nothing for later than a minute. A gateway asks for no promise."""
+    assert refused_s(world, BURST + 20) == 0
+    wait_s = refused_s(world)
+    assert 210 - SLOW_S < wait_s <= 210
+    world.later(wait_s - 20)
+    assert refused_s(world) > 0
+    world.later(20)
+    assert refused_s(world) == 0
+
+
 def test_a_refused_batch_costs_one_token(world: LocalWorld | RedisWorld) -> None:
     assert refused_s(world, 8) == 0
     assert refused_s(world, 3) > 0
