@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final, Literal, NamedTuple
 
 from backends.settings import Settings
@@ -42,9 +42,10 @@ CHECKED_ROWS: Final = 1_000
 """Rows that are built and checked before the campaign is made."""
 SHOWN_BAD_ROWS: Final = 20
 _GZIP: Final = b"\x1f\x8b"
+_TABS: Final = ".tsv"
 _FORMATS: Final[Mapping[str, Literal["csv", "jsonl"]]] = {
     ".csv": "csv",
-    ".tsv": "csv",
+    _TABS: "csv",
     ".txt": "csv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -140,8 +141,8 @@ def _check_times(draft: CampaignDraft, now_ms: int) -> None:
 def _source(draft: CampaignDraft) -> CrowdSource:
     """Returns the file's facts without its number of rows. Raises CampaignRefused, CrowdUnusable."""
     path = Path(draft.path).absolute()
-    suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
-    form = _FORMATS.get(suffixes[-1].lower() if suffixes else "")
+    suffix = PurePath(path.name.lower().removesuffix(".gz")).suffix
+    form = _FORMATS.get(suffix)
     if form is None:
         raise CampaignRefused(
             f"{path.name}: name it .csv or .jsonl (then .gz if it is packed), so that its format is known"
@@ -152,13 +153,12 @@ def _source(draft: CampaignDraft) -> CrowdSource:
     except OSError as exc:
         raise CrowdUnusable(f"{path} cannot be read here: {exc.strerror}") from exc
     found = fingerprint(str(path))
-    tabs = path.suffix.lower() == ".tsv"
     return CrowdSource(
         path=str(path),
         format=form,
         packed=packed,
         encoding=draft.encoding,
-        separator="\t" if tabs else draft.separator,
+        separator="\t" if suffix == _TABS else draft.separator,
         size=found.size,
         sha256=found.sha256,
         rows=0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import threading
 from collections import Counter
@@ -66,6 +67,17 @@ def test_each_good_row_is_one_notification_and_bad_rows_are_kept_by_line(
     assert sent["o-1"].id == row_id(run.id, 1)
     assert sent["o-5"].id == row_id(run.id, 5)
     assert sent["o-1"].attributes == {"campaign": one.id}
+
+
+@pytest.mark.parametrize("name", ["crowd.tsv", "crowd.TSV", "crowd.tsv.gz", "Crowd.TSV.GZ"])
+def test_a_tsv_file_is_read_by_its_tabs_packed_or_not(
+    desk: CampaignDesk, tmp_path: Path, name: str
+) -> None:
+    content = b"receiver\tname\tamount\n+8613800000001\tLi, Mei\t5\n"
+    file = tmp_path / name
+    file.write_bytes(gzip.compress(content) if name.lower().endswith(".gz") else content)
+    source = desk.made(file).crowd
+    assert (source.rows, source.separator) == (1, "\t")
 
 
 def test_a_pause_is_obeyed_and_a_resume_goes_on_without_gap_or_double(
