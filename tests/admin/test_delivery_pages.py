@@ -1,5 +1,6 @@
 """`/deliveries/KEY` and `/doubt`: what they show, hide, do, and refuse."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -193,7 +194,7 @@ def test_a_copy_names_its_id_and_kafka_away_is_said(
     user: Callable[..., int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one, key, job = signed_in(browser, user), stocked.sent.key, f"console-{'a' * 16}"
+    one, key = signed_in(browser, user), stocked.sent.key
     produced: list[dict[str, Any]] = []
 
     def produce(_desk: DeskParts, copies: list[dict[str, Any]]) -> set[str]:
@@ -201,19 +202,56 @@ def test_a_copy_names_its_id_and_kafka_away_is_said(
         return {fields["id"] for fields in copies}
 
     monkeypatch.setattr(DeskParts, "produce", produce)
-    answer = act(one, parts, key, "copy", job=job)
+    answer = act(one, parts, key, "copy")
     (copy,) = produced
     assert answer.headers["location"] == f"/deliveries/{key}?done=copy&copied={copy['id']}"
     assert copy["resend_of"] == stocked.sent.notification.id
-    assert act(one, parts, key, "copy", job="mine").status_code == 422
 
     def away(_desk: DeskParts, _copies: list[dict[str, Any]]) -> set[str]:
         raise KafkaTrouble("no broker answers")
 
     monkeypatch.setattr(DeskParts, "produce", away)
-    refused = act(one, parts, key, "copy", job=job)
+    refused = act(one, parts, key, "copy")
     assert refused.status_code == 409
     assert "no broker answers" in refused.text
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_a_person_who_asks_again_makes_no_further_copy_from_whichever_page(
+    parts: ConsoleParts,
+    stocked: Stock,
+    browser: Callable[[], Any],
+    user: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, bo = signed_in(browser, user), signed_in(browser, user, "bo", operator=("*",))
+    path, topic = f"/deliveries/{stocked.sent.key}", []
+
+    def produce(_desk: DeskParts, copies: list[dict[str, Any]]) -> set[str]:
+        topic.extend(copies)  # Kafka takes each copy; the first acknowledgement is lost
+        return set() if len(topic) == 1 else {fields["id"] for fields in copies}
+
+    def copy(person: Any) -> Any:
+        form = person.get(path).text.partition('id="act-copy"')[2].partition("</form>")[0]
+        fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))
+        return person.raw(f"{path}/act", fields | {"reason": "a ticket"})
+
+    monkeypatch.setattr(DeskParts, "produce", produce)
+    assert copy(one).status_code == 409
+    received = "UPDATE deliveries SET state = 'DELIVERED', updated_at = updated_at + 9"
+    with parts.databases.primary.begin() as connection:  # the page shows another state now
+        connection.exec_driver_sql(received)
+    done = copy(one)
+    assert done.headers["location"].startswith(f"{path}?done=copy&copied=")
+    assert len(topic) == 2
+    assert len({fields["id"] for fields in topic}) == 1
+    made(parts, id=topic[0]["id"])  # a worker claims it
+    before = one.get(copy(one).headers["location"]).text
+    assert texts_of("en")("deliveries.done.copied_before") in before.replace("&#39;", "'")
+    assert topic[0]["id"] in before
+    assert len(topic) == 2
+    assert copy(bo).status_code == 303, "another person's copy is another one"
+    assert len({fields["id"] for fields in topic}) == 2
 
 
 def test_doubts_are_listed_in_the_order_of_asking(

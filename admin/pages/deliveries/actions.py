@@ -2,11 +2,13 @@
 
 The form carries the state that the person saw. If the row is another one by now, nothing is done, and the
 person is told what it became.
+
+A copy's id follows from the person and the delivery. A person who asks again, from whichever page, makes no
+further copy; for one more, the copy itself is copied.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
 
 from litestar import post
@@ -16,7 +18,7 @@ from admin.access import OF_ROW, Person, Role, needs
 from admin.pages.deliveries.delivery_facts import row_of
 from admin.parts import ConsoleParts
 from admin.web.errors import Missing
-from admin.web.forms import Conflict, SentForm, WrongForm
+from admin.web.forms import Conflict, SentForm
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
 from admin.web.view import Page, View
 from backends.kafka.clients import KafkaTrouble
@@ -36,8 +38,10 @@ ACTIONS: Final = (
     *(COPY, RECALL, Verb.DISCARD.value),
 )
 """In the order of the page: what sends or settles it first, what ends it last."""
+COPIED_BEFORE: Final = OperatorVerdict.COPIED_BEFORE.value
+NEWS: Final = frozenset({*ACTIONS, COPIED_BEFORE})
+"""What a delivery's page may say was done."""
 DANGEROUS: Final = frozenset({Verb.ACCEPT_RISK.value, COPY, RECALL, Verb.DISCARD.value})
-_JOB: Final = re.compile(r"console-[0-9a-f]{16}")
 _SENT: Final = (State.SENT, State.DELIVERED, State.UNDELIVERED)
 
 
@@ -110,12 +114,8 @@ def act(
     pick = _seen_pick(parts, view, form, row)
     if why := _why_not(action, pick):
         raise Conflict("deliveries.refused", why=view.text(why))
-    job = form.text("job")
-    if action == COPY and not _JOB.fullmatch(job):
-        raise WrongForm("frame.refused")
     _record(parts, view, person, row, action, reason)
-    note = OperatorNote(person.name, reason)
-    own = _done(parts, action, pick, row, note, job)
+    own = _done(parts, action, pick, row, OperatorNote(person.name, reason))
     return view.redirect(form.text("back") or own)
 
 
@@ -152,7 +152,6 @@ def _done(
     pick: Pick | None,
     row: SearchRow,
     note: OperatorNote,
-    job: str,
 ) -> str:
     """Does it. Returns the address of the page that shows the result. Raises Conflict."""
     own = f"/deliveries/{row.delivery_key}?done={action}"
@@ -165,6 +164,7 @@ def _done(
         ):
             raise Conflict("deliveries.recall_late", why=mine.why)
         return own
+    job = f"console-{note.author}"
     try:
         if pick is None:
             result = parts.desk.copy_archived(row.delivery_key, note, job)
@@ -173,7 +173,11 @@ def _done(
     except (KafkaTrouble, ResendNotDone) as exc:
         raise Conflict("deliveries.kafka_away", reason=str(exc)) from exc
     _check(parts, result)
-    return own if result is None or not result.new_id else f"{own}&copied={result.new_id}"
+    if result is None or not result.new_id:
+        return own
+    if result.verdict is OperatorVerdict.COPIED_BEFORE:
+        own = f"/deliveries/{row.delivery_key}?done={COPIED_BEFORE}"
+    return f"{own}&copied={result.new_id}"
 
 
 def _check(parts: ConsoleParts, result: OperatorResult | None) -> None:

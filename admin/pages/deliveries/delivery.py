@@ -6,14 +6,13 @@ Receiver and content are masked. A reveal is recorded first, and shows in its ow
 from __future__ import annotations
 
 import re
-import secrets
 from typing import Any, Final
 
 from litestar import get, post
 from litestar.params import FromPath, FromQuery
 
 from admin.access import OF_ROW, Person, Role, needs
-from admin.pages.deliveries.actions import ACTIONS, choices_of, seen_of
+from admin.pages.deliveries.actions import NEWS, choices_of, seen_of
 from admin.pages.deliveries.delivery_facts import (
     DeliveryFacts,
     OpenedContents,
@@ -52,7 +51,7 @@ def delivery(
 ) -> Page:
     """The page; `done` names the action that led here, `copied` its copy. Raises Missing, LedgerError."""
     row = row_of(parts, key, person)
-    news = (done if done in ACTIONS else "", copied if _ID.fullmatch(copied) else "")
+    news = (done if done in NEWS else "", copied if _ID.fullmatch(copied) else "")
     return _page(view, parts, person, row, RevealedParts(), news)
 
 
@@ -106,7 +105,6 @@ def _page(
         done=news[0],
         copied=news[1],
         seen=seen_of(facts.pick),
-        job=f"console-{secrets.token_hex(8)}",
         reaction=_reaction(parts, facts),
         **_message(parts, row, opened, revealed),
     )
