@@ -1,13 +1,13 @@
 """Reads dead letters back and masks them for display.
 
-A letter may hold anything, receivers and codes included. Receivers are masked; values of contents and
-parameters are hidden. In a value that is not JSON, everything that looks like a number or an address is
-masked.
+A letter may hold anything, receivers and codes included, and under any name: it is poison. Receivers are
+masked; values of contents and parameters are hidden. Elsewhere everything that looks like a long number or
+an address is masked, at any depth; the envelope's ids, account and times stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import nlargest
 from typing import Any, Final
 
@@ -32,6 +32,10 @@ SHOWN: Final = 2_000
 """Characters of a body that are shown."""
 _SHOWN_RECEIVERS: Final = 3
 _HIDDEN: Final = ("template", "content", "attributes")
+_KNOWN: Final = frozenset({"v", "id", "biz_id", "resend_of", "account", "created_at", "ttl_ms"})
+"""Fields of an envelope that name no receiver, and may be long numbers."""
+_LONG_NUMBER: Final = 10_000
+"""The least number that is masked, as in a text."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,8 +62,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def message_id(self) -> str:
         """The id in its producer's header, else in its body; empty without either."""
-        named = header_text(self.headers, "hongyan-id") or str(self.fields().get("id") or "")
-        return named[:64]
+        named = header_text(self.headers, "hongyan-id") or self.fields().get("id") or ""
+        return str(named)[:64] if isinstance(named, str | int) else ""
 
     @property
     def topic(self) -> str:
@@ -81,13 +85,18 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     def body(self) -> str:
         """Returns its value, masked and cut to SHOWN characters."""
-        fields = self.fields()
-        if fields:
-            text = msgspec.json.encode(masked_fields(fields)).decode()
-        else:
+        text = self.masked_json()
+        if text is None:
             text = impersonal((self.value or b"").decode("utf-8", "replace"))
         more = len(text) - SHOWN
         return f"{text[:SHOWN]}… ({more:,} more characters)" if more > 0 else text
+
+    def masked_json(self) -> str | None:
+        """Returns its value as JSON, masked; None where it is none."""
+        try:
+            return msgspec.json.encode(_masked(msgspec.json.decode(self.value or b""))).decode()
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
 
     def fields(self) -> dict[str, Any]:
         """Returns the fields of its body; none where it is no JSON object."""
@@ -157,23 +166,64 @@ def _once(letters: Iterable[DeadLetter]) -> Iterable[DeadLetter]:
             yield letter
 
 
-def masked_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Returns the fields of a body with masked receivers, and without the values of its contents."""
-    channel = str(fields.get("channel") or "")
-    shown = {name: _hidden(v) if name in _HIDDEN else _plain(v) for name, v in fields.items()}
-    if isinstance(fields.get("receivers"), list):
-        shown["receivers"] = [mask(channel, str(one)) for one in fields["receivers"]]
+def _masked(value: Any) -> Any:
+    """Returns a JSON value with masked receivers, and without the values of its contents."""
+    if not isinstance(value, dict):
+        return _mapped(value, _impersonal)
+    channel = str(value.get("channel") or "")
+
+    def field(name: str, one: Any) -> Any:
+        if name in _HIDDEN:
+            return _hidden(one, keep_id=name == "template")
+        if name == "receivers":
+            return _mapped(one, lambda leaf: _receiver(channel, leaf))
+        return _known(one) if name in _KNOWN else _mapped(one, _impersonal)
+
+    return _named((name, field(name, one)) for name, one in value.items())
+
+
+def _mapped(value: Any, masked: Callable[[Any], Any]) -> Any:
+    """Returns the value, each text, number, bool and null in it masked."""
+    if isinstance(value, dict):
+        return _named((name, _mapped(one, masked)) for name, one in value.items())
+    if isinstance(value, list):
+        return [_mapped(one, masked) for one in value]
+    return masked(value)
+
+
+def _named(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object of the fields with masked names; none of them is lost."""
+    shown: dict[str, Any] = {}
+    for name, value in fields:
+        masked = impersonal(name)
+        shown[f"{masked} {len(shown)}" if masked in shown else masked] = value
     return shown
 
 
-def _hidden(value: Any) -> Any:
-    """Returns its shape without its values; a template's id is no secret."""
-    if isinstance(value, dict):
-        return {name: one if name == "id" else _hidden(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_hidden(one) for one in value]
-    return MASK if isinstance(value, str | int | float) and not isinstance(value, bool) else value
+def _hidden(value: Any, *, keep_id: bool) -> Any:
+    """Returns its shape without its values; `keep_id`: a template's id is no secret."""
+    shown = _mapped(value, lambda leaf: MASK if _is_number(leaf) or isinstance(leaf, str) else leaf)
+    if keep_id and isinstance(value, dict) and isinstance(value.get("id"), str):
+        shown["id"] = value["id"]
+    return shown
 
 
-def _plain(value: Any) -> Any:
-    return impersonal(value) if isinstance(value, str) and "@" in value else value
+def _known(value: Any) -> Any:
+    """Returns an id, account or time as it is, unless it holds an address or is of no such type."""
+    if isinstance(value, str):
+        return impersonal(value) if "@" in value else value
+    return value if _is_number(value) else _mapped(value, _impersonal)
+
+
+def _receiver(channel: str, value: Any) -> Any:
+    return mask(channel, str(value)) if isinstance(value, str) or _is_number(value) else value
+
+
+def _impersonal(value: Any) -> Any:
+    if isinstance(value, str):
+        return impersonal(value)
+    return MASK if _is_number(value) and abs(value) >= _LONG_NUMBER else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -349,6 +349,22 @@ def test_any_bytes_are_shown_as_bounded_text(value: bytes | None, shown: str) ->
     assert visible(masked.text, 64 << 10) == masked.text
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"channel":"sms","receivers":"+8613800000001"}',
+        b'{"to":[{"mail":"ann\\u0040example.com"}],"ordering_key":"+8613800000001"}',
+        b'["+8613800000001"]',
+    ],
+)
+def test_the_page_masks_a_value_as_the_command_does(value: bytes) -> None:
+    letter = letter_of(Stored(value), "hongyan")
+    shown = shown_value(letter, revealed=False)
+    assert msgspec.json.decode(shown.text) == msgspec.json.decode(letter.body())
+    assert "13800000001" not in shown.text
+    assert "example.com" not in shown.text
+
+
 def test_a_mebibyte_is_cut_and_its_numbers_are_masked() -> None:
     value = b"call +8613800000001 " * 52_000
     shown = shown_value(letter_of(Stored(value), "hongyan"), revealed=False)

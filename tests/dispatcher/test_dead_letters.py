@@ -227,6 +227,43 @@ def test_a_body_shows_its_shape_and_neither_receivers_nor_what_was_said() -> Non
     assert "+86138***0001" in shown
 
 
+_NUMBER, _MAIL = "+8613800000001", "ann@example.com"
+_BASE = {"v": 1, "id": "m-1", "channel": "sms", "kind": "notice", "created_at": 1_764_000_000_000}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        _BASE | {"receivers": _NUMBER},
+        _BASE | {"receivers": [13_800_000_001, {"phone": _NUMBER}, [_MAIL]]},
+        _BASE | {"receivers": {_NUMBER: _MAIL}},
+        _BASE | {"receiver": _NUMBER, "Receivers": [_MAIL]},
+        _BASE | {"to": [{"id": 13_800_000_001, "phones": [[_NUMBER]], "mail": _MAIL}]},
+        _BASE | {"to": 13_800_000_001.5},
+        _BASE | {"ordering_key": _NUMBER},
+        _BASE | {"content": {"id": _NUMBER, "text": {_MAIL: "hello"}}},
+        _BASE | {"id": {"of": _NUMBER}, "account": [_MAIL]},
+        {_NUMBER: 1, "+8613900000002": 2},
+        [_BASE | {"receivers": [_NUMBER]}, _NUMBER],
+        _NUMBER,
+        13_800_000_001,
+    ],
+)
+def test_a_receiver_is_masked_wherever_a_producer_put_it(value: Any) -> None:
+    one = letter(msgspec.json.encode(value).replace(b"@", b"\\u0040"))
+    for secret in ("13800000001", "13900000002", "ann@", "u0040"):
+        assert secret not in one.body()
+        assert secret not in one.message_id
+    assert "***" in one.body()
+
+
+def test_ids_account_and_times_of_an_envelope_are_shown() -> None:
+    value = _BASE | {"biz_id": "order-4711471147", "account": "ali-10001", "resend_of": "1" * 32}
+    value |= {"ttl_ms": 3_600_000, "template": {"id": "SMS_471147114"}}
+    shown = msgspec.json.decode(letter(msgspec.json.encode(value)).body())
+    assert shown == value
+
+
 def test_what_is_no_json_shows_neither_numbers_nor_addresses_and_is_bounded() -> None:
     shown = letter(b"\xffto +8613800000001, ann@example.com: hi").body()
     assert (shown.count("***"), "13800000001" in shown, "ann@" in shown) == (2, False, False)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from admin.web.foreign_text import visible
-from sending.dead_letters.reader import DeadLetter, masked_fields
+from sending.dead_letters.reader import DeadLetter
 from tracing.masks import impersonal
 
 SHOWN: Final = 64 << 10
@@ -75,15 +75,12 @@ def shown_value(letter: DeadLetter, *, revealed: bool) -> ShownValue:
 
 
 def _json(letter: DeadLetter, revealed: bool) -> str | None:
-    fields = letter.fields()
     try:
-        if fields and not revealed:
-            written = msgspec.json.encode(masked_fields(fields))
-        else:
-            written = letter.value or b""
-            msgspec.json.decode(written)  # `format` checks less
-            if not revealed:
-                return None
+        if not revealed:
+            masked = letter.masked_json()
+            return None if masked is None else msgspec.json.format(masked, indent=2)
+        written = letter.value or b""
+        msgspec.json.decode(written)  # `format` checks less
         return msgspec.json.format(written, indent=2).decode("utf-8", "backslashreplace")
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
