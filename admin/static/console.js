@@ -63,7 +63,7 @@
   }
   window.addEventListener("pagehide", leaveDrafts);
 
-  // ---- the banner
+  // ---- the banner: why the page keeps its last state
   function stale(text) {
     const banner = $("#stale");
     if (!banner) return;
@@ -151,10 +151,28 @@
     if (form && event.detail.successful && answer.status < 400) changed.delete(form);
     const reason = answer?.getResponseHeader?.("x-hongyan-reason");
     if (reason) {
-      stale(decodeURIComponent(reason));
-      $$("dialog[open]").forEach((one) => one.close());
-      $("#main")?.scrollIntoView();
+      keep(decodeURIComponent(reason), asked);
     }
+  });
+
+  // ---- errors: their page is shown. The page of before stays, with a banner, if the error comes with the reason for it,
+  // has no page, or was the answer to a part, which asks by itself and must not shut what a person has open.
+  function keep(reason, asked) {
+    stale(reason);
+    if (!asked.boosted) return;
+    $$("dialog[open]").forEach((one) => one.close());
+    $("#main")?.scrollIntoView();
+  }
+  const unanswered = ({ detail }) => keep($("#stale")?.dataset[detail.requestConfig.verb] || "", detail.requestConfig);
+  document.addEventListener("htmx:sendError", unanswered);
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const answer = event.detail.xhr, asked = event.detail.requestConfig;
+    if (answer.status < 400) { if (!asked.boosted) stale(""); return; }
+    const explained = answer.getResponseHeader("x-hongyan-reason");
+    const page = asked.boosted && (answer.getResponseHeader("content-type") || "").startsWith("text/html");
+    if (page && !explained) return;
+    event.detail.shouldSwap = false;
+    if (!explained) unanswered(event);
   });
 
   // ---- charts: <div class="chart" data-chart='{"title":…,"unit":…,"series":[…],"data":[[…],…]}'>, times in UTC

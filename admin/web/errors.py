@@ -3,6 +3,8 @@
 401  no session: to the login, and back afterwards      403  a role is missing, or a foreign form
 404  nothing there        409  another was first         422  a form or filter that is refused
 500  a fault of ours      503  the database is away: the last page stays; or the audit takes no row
+
+A page stays, too, if one of its parts gets an error: the error's page has no place in the part.
 """
 
 from __future__ import annotations
@@ -109,9 +111,8 @@ def _away(request: AnyRequest, exc: LedgerError) -> Page:
     acts = request.method not in ("GET", "HEAD")
     text = view.text("frame.away_action" if acts else "frame.away", reason=str(exc))
     log.warning("console_without_database", path=request.scope["path"], cause=str(exc))
-    if request.headers.get("hx-request"):  # the page that is shown stays
-        headers = {REASON: quote(text), "hx-reswap": "none"}
-        return Response("", status_code=503, headers=headers, media_type=MediaType.HTML)
+    if request.headers.get("hx-request"):
+        return _stays(503, text)
     return _page(view, 503, text)
 
 
@@ -142,7 +143,15 @@ def _bug(request: AnyRequest, exc: Exception) -> Page:
 
 
 def _page(view: View, status: int, sentence: str) -> Page:
+    if view.is_part:
+        return _stays(status, sentence)
     return view.page("error.html", status=status, sentence=sentence, code=status)
+
+
+def _stays(status: int, sentence: str) -> Page:
+    """Returns the answer by which the page that is shown stays, and shows the sentence as its reason."""
+    headers = {REASON: quote(sentence), "hx-reswap": "none"}
+    return Response("", status_code=status, headers=headers, media_type=MediaType.HTML)
 
 
 def view_of(request: AnyRequest) -> View:

@@ -134,6 +134,12 @@ class View:
         return self._connection.client.host if self._connection.client else ""
 
     @property
+    def is_part(self) -> bool:
+        """Whether htmx asks for a part of the page that is shown, and not for another page."""
+        headers = self._connection.headers
+        return bool(headers.get("hx-request")) and not headers.get("hx-boosted")
+
+    @property
     def now_ms(self) -> int:
         """The time of the request by the primary database's clock, epoch milliseconds. Only a request with
         a session has one."""

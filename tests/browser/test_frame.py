@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Route
 
+from admin.app import MOST_BODY
+from admin.audit.journal import AuditRefused, Journal
 from tests.browser.conftest import Watched
 from tests.browser.looks import DESK, LOOKS
 
@@ -156,3 +159,80 @@ def test_after_a_session_that_ended_what_makes_sure_is_asked_for_anew(
     assert page.is_checked("[name=lane][value='email.notice']")
     assert not page.is_checked("[name=lane][value='sms.notice']")
     assert not page.is_checked("[name=expired]")
+
+
+def audit_refuses(*_: object, **__: object) -> None:
+    raise AuditRefused("audit.other_key")
+
+
+def add_user(one: Watched, name: str) -> None:
+    one.page.click("[data-dialog=add-user]")
+    one.page.fill("#new-name", name)
+    one.page.fill("#new-password", "a password of bo")
+    one.page.fill("#add-user-reason", "new in the team")
+    one.page.click("#add-user button.primary")
+
+
+def test_an_error_s_page_is_shown(
+    open_page: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.open("/people")
+    monkeypatch.setattr(Journal, "record", audit_refuses)
+    add_user(one, "eve")
+    one.page.wait_for_selector("main .line.bad")
+    assert "Nothing was done" in one.page.inner_text("main")
+    assert one.page.title().startswith("This did not work")
+    monkeypatch.undo()
+    one.page.goto(one.address + "/resend/new?by=names")
+    one.page.fill("#reason", "a ticket")
+    ids = tmp_path / "ids.csv"
+    ids.write_bytes(b"a" * (MOST_BODY + 1))
+    one.page.set_input_files("#file", ids)
+    one.page.click("main form button.primary")
+    one.page.wait_for_selector("main .line.bad")
+    assert "too long" in one.page.inner_text("main")
+
+
+@pytest.mark.parametrize("broken", ["no_connection", "a_proxy_s_text"])
+def test_a_page_without_an_answer_stays_and_says_so(
+    open_page: Callable[..., Watched], broken: str
+) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.open("/people")
+    one.page.route("**/people", lambda route: break_(route, broken))
+    one.page.route("**/account", lambda route: break_(route, broken))
+    add_user(one, "eve")
+    one.page.wait_for_selector("#stale:visible")
+    assert "look, before you send it again" in one.page.inner_text("#stale")
+    assert not one.page.is_visible("dialog[open]"), "it would hide the banner"
+    one.page.click(".who a[href='/account']")
+    one.page.wait_for_function(
+        "document.querySelector('#stale').textContent.includes('last state')"
+    )
+    one.page.unroute_all()
+    one.page.click(".who a[href='/account']")
+    one.page.wait_for_url("**/account")
+    assert one.page.is_hidden("#stale")
+
+
+def break_(route: Route, broken: str) -> None:
+    if broken == "no_connection":
+        route.abort("connectionrefused")
+    else:
+        route.fulfill(status=502, content_type="text/plain", body="bad gateway")
+
+
+def test_a_part_that_gets_an_error_keeps_its_page_and_what_is_open(
+    open_page: Callable[..., Watched],
+) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.open()
+    one.page.keyboard.press("?")
+    ask = "over => htmx.ajax('GET', `/overview/figures?over=${over}`, '#figures')"
+    one.page.evaluate(ask, "never")
+    one.page.wait_for_function("!document.querySelector('#stale').hidden")
+    assert one.page.locator("#main").count() == 1, "no page within the page"
+    assert one.page.is_visible("#keys")
+    one.page.evaluate(ask, "1h")
+    one.page.wait_for_function("document.querySelector('#stale').hidden")
