@@ -23,7 +23,7 @@ from admin.guards import CsrfRefused, NoRule, NotSignedIn
 from admin.people.users import UserRefused
 from admin.web.forms import Conflict, WrongForm
 from admin.web.paging import WrongCursor
-from admin.web.view import AnyRequest, Page, View, local_path
+from admin.web.view import AnyRequest, Page, View, is_part, local_path
 from idempotency.ledger import LedgerError
 
 log = structlog.get_logger(__name__)
@@ -51,11 +51,15 @@ def _to_login(request: AnyRequest, _exc: Exception) -> Page:
 
 
 def _wanted(request: AnyRequest) -> str:
-    """Returns the page to come back to: this one, or the page of the form that was sent."""
-    if request.method in ("GET", "HEAD"):
+    """Returns the page to come back to: this one, or the page that holds the form or the part."""
+    part = is_part(request)
+    if request.method in ("GET", "HEAD") and not part:
         asked = request.scope["query_string"].decode("latin-1")
         return local_path(request.scope["path"] + (f"?{asked}" if asked else ""))
-    before = urlsplit(request.headers.get("referer", ""))
+    try:
+        before = urlsplit(request.headers.get("hx-current-url" if part else "referer", ""))
+    except ValueError:
+        return "/"
     if before.netloc != request.headers.get("host"):
         return "/"
     return local_path(before.path + (f"?{before.query}" if before.query else ""))

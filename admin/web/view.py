@@ -117,6 +117,12 @@ def local_path(wanted: str) -> str:
     return wanted
 
 
+def is_part(connection: AnyConnection) -> bool:
+    """Returns whether htmx asks for a part of the page that is shown, and not for another page."""
+    headers = connection.headers
+    return bool(headers.get("hx-request")) and not headers.get("hx-boosted")
+
+
 class View:
     """Writes the pages of one request. Handlers get it as `view`."""
 
@@ -135,9 +141,8 @@ class View:
 
     @property
     def is_part(self) -> bool:
-        """Whether htmx asks for a part of the page that is shown, and not for another page."""
-        headers = self._connection.headers
-        return bool(headers.get("hx-request")) and not headers.get("hx-boosted")
+        """See `is_part`."""
+        return is_part(self._connection)
 
     @property
     def now_ms(self) -> int:

@@ -231,6 +231,49 @@ def test_a_login_leads_back_to_the_page_that_was_asked_for(browser: Open, user: 
 
 
 @pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("shown", "target"),
+    [
+        ("http://testserver.local/?over=1h", "/login?next=/%3Fover%3D1h"),
+        ("http://testserver.local/resend/rj-1", "/login?next=/resend/rj-1"),
+        ("http://evil.example/people", "/login"),
+        ("http://testserver.local.evil.example/people", "/login"),
+        ("http://testserver.local@evil.example/people", "/login"),
+        ("http://testserver.local//evil.example", "/login"),
+        ("http://testserver.local/\\evil.example", "/login"),
+        ("//testserver.local//evil.example", "/login"),
+        ("javascript:alert(1)", "/login"),
+        ("http://[", "/login"),
+        ("", "/login"),
+    ],
+)
+def test_a_login_for_a_part_leads_back_to_the_page_that_shows_it(
+    browser: Open, shown: str, target: str
+) -> None:
+    headers = {"hx-request": "true", "hx-current-url": shown}
+    answer = browser().get("/overview/figures?over=1h", headers=headers)
+    assert (answer.status_code, answer.headers["hx-redirect"]) == (401, target)
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_a_login_for_a_boosted_link_leads_to_its_page(browser: Open) -> None:
+    headers = {"hx-request": "true", "hx-boosted": "true"}
+    headers |= {"hx-current-url": "http://testserver.local/people"}
+    answer = browser().get("/audit?action=x", headers=headers)
+    assert answer.headers["hx-redirect"] == "/login?next=/audit%3Faction%3Dx"
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_an_error_of_a_part_is_a_reason_and_no_page(browser: Open, user: User) -> None:
+    user("lin", VIEWER)
+    lin = browser()
+    lin.sign_in("lin")
+    answer = lin.get("/overview/figures?over=never", headers={"hx-request": "true"})
+    assert (answer.status_code, answer.text) == (422, "")
+    assert answer.headers["x-hongyan-reason"]
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
 def test_every_page_has_the_headers_and_no_inline_script_or_style(
     browser: Open, user: User
 ) -> None:
