@@ -17,7 +17,7 @@ from litestar.handlers.base import BaseRouteHandler
 from admin.access import OF_ROW, OPTION, Access, Forbidden, Person, Role
 from admin.parts import ConsoleParts
 from admin.web import cookies
-from admin.web.csrf import FIELD, HEADER, csrf_fits, is_own_site
+from admin.web.csrf import FIELD, csrf_fits, is_own_site
 from admin.web.view import NEW_COOKIE, NOW, AnyConnection, csrf_cookie
 
 _LARGEST: Final = 2**63 - 1
@@ -119,8 +119,8 @@ async def _check_origin(connection: AnyConnection, parts: ConsoleParts) -> None:
     host = parts.settings.console.url.partition("://")[2].rstrip("/") or headers.get("host", "")
     if not is_own_site(headers, host):
         raise CsrfRefused
-    token = headers.get(HEADER, "")
-    if not token and isinstance(connection, Request):
+    token = ""
+    if isinstance(connection, Request):
         token = str((await connection.form()).get(FIELD, ""))
     if not csrf_fits(csrf_cookie(connection, parts.secure), token):
         raise CsrfRefused

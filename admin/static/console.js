@@ -245,9 +245,9 @@
       input.setAttribute("aria-expanded", String(!list.hidden));
     };
     async function ask() {
-      const mine = ++asked, headers = JSON.parse(document.body.getAttribute("hx-headers"));
+      const mine = ++asked, sent = { q: input.value, csrf: input.form.elements.csrf.value };
       try {
-        const answer = await fetch(input.dataset.complete, { method: "POST", headers, body: new URLSearchParams({ q: input.value }) });
+        const answer = await fetch(input.dataset.complete, { method: "POST", body: new URLSearchParams(sent) });
         if (answer.ok && mine === asked) show(await answer.json());
       } catch { close(); }
     }

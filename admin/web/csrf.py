@@ -3,6 +3,9 @@
 The session's token is known to the browser's cookie alone; another site can neither read it nor the page.
 Before a login the token of a cookie without a session takes its place. The browser's own word
 (`Sec-Fetch-Site`, `Origin`) is checked, too.
+
+A token comes as a field of its form. htmx keeps the attributes of the first page's body, so a header of it
+would have the token of a session that may have ended.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ import secrets
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-HEADER = "x-csrf-token"
 FIELD = "csrf"
 
 

@@ -106,7 +106,6 @@ FORGERIES: dict[str, Forge] = {
         {"csrf": lin.token()},
         {"sec-fetch-site": "same-site"},
     ),
-    "another_sessions_token_in_the_header": lambda _lin, bo: ({}, {"x-csrf-token": bo.token()}),
 }
 
 

@@ -161,6 +161,27 @@ def test_after_a_session_that_ended_what_makes_sure_is_asked_for_anew(
     assert not page.is_checked("[name=expired]")
 
 
+def test_a_page_that_was_loaded_after_a_new_sign_in_has_forms_that_are_taken(
+    open_page: Callable[..., Watched],
+) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.open("/people")
+    one.page.context.clear_cookies()
+    other = Watched(one.page.context.new_page(), one.address)
+    other.sign_in()
+    one.page.click("nav a[href='/search']")
+    one.page.wait_for_url("**/search")
+    one.page.fill("#line", "")
+    one.page.type("#line", "sta")
+    one.page.wait_for_selector("#line-options li")
+    one.page.fill("[data-find]", "state:PARKED")
+    with one.page.expect_response("**/search") as answer:
+        one.page.press("[data-find]", "Enter")
+    assert answer.value.status != 403
+    one.page.wait_for_url("**/search?*")
+    assert one.complaints == []
+
+
 def audit_refuses(*_: object, **__: object) -> None:
     raise AuditRefused("audit.other_key")
 

@@ -44,7 +44,6 @@ CONSOLE: tuple[Mutation, ...] = (
         "len(mac) == 64",
         (
             f"{_FORGED}[another_sessions_token-sqlite]",
-            f"{_FORGED}[another_sessions_token_in_the_header-sqlite]",
             f"{_SECURITY}test_a_token_holds_for_its_own_session_only_and_no_page_repeats_one[sqlite]",
         ),
     ),
