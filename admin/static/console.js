@@ -64,12 +64,15 @@
   window.addEventListener("pagehide", leaveDrafts);
 
   // ---- the banner: why the page keeps its last state
-  function stale(text) {
+  // A cause is `part` or `live`; none is an action's or a page's, which the other two neither replace nor end.
+  function stale(text, cause = "") {
     const banner = $("#stale");
-    if (!banner) return;
+    if (!banner || (cause && !banner.hidden && !banner.dataset.cause)) return;
+    banner.dataset.cause = cause;
     banner.textContent = text;
     banner.hidden = !text;
   }
+  const fresh = (cause) => { if ($("#stale")?.dataset.cause === cause) stale(""); };
 
   // ---- dialogs and menus
   document.addEventListener("click", (event) => {
@@ -141,6 +144,17 @@
     if (asked.size || performance.now() - pressedAt < HELD_MS) { event.preventDefault(); return; }
     focused = document.activeElement?.closest("[sse-swap] a[href]")?.getAttribute("href") || "";
   });
+  // A stream ends now and then, and the browser opens it again. It is not live if it is refused, as after the session's
+  // end, or broken again before it was open.
+  let broken = 0;
+  document.addEventListener("htmx:sseError", (event) => {
+    broken += 1;
+    if (broken > 1 || event.detail.source.readyState === EventSource.CLOSED) stale($("#stale")?.dataset.live || "", "live");
+  });
+  document.addEventListener("htmx:sseOpen", () => {
+    broken = 0;
+    fresh("live");
+  });
   document.addEventListener("htmx:sseMessage", () => {
     localTimes(document);
     if (focused) $(`[sse-swap] a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
@@ -158,7 +172,7 @@
   // ---- errors: their page is shown. The page of before stays, with a banner, if the error comes with the reason for it,
   // has no page, or was the answer to a part, which asks by itself and must not shut what a person has open.
   function keep(reason, asked) {
-    stale(reason);
+    stale(reason, asked.boosted ? "" : "part");
     if (!asked.boosted) return;
     $$("dialog[open]").forEach((one) => one.close());
     $("#main")?.scrollIntoView();
@@ -167,7 +181,7 @@
   document.addEventListener("htmx:sendError", unanswered);
   document.addEventListener("htmx:beforeSwap", (event) => {
     const answer = event.detail.xhr, asked = event.detail.requestConfig;
-    if (answer.status < 400) { if (!asked.boosted) stale(""); return; }
+    if (answer.status < 400) { if (!asked.boosted) fresh("part"); return; }
     const explained = answer.getResponseHeader("x-hongyan-reason");
     const page = asked.boosted && (answer.getResponseHeader("content-type") || "").startsWith("text/html");
     if (page && !explained) return;

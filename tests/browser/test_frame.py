@@ -182,6 +182,24 @@ def test_a_page_that_was_loaded_after_a_new_sign_in_has_forms_that_are_taken(
     assert one.complaints == []
 
 
+def test_a_live_page_says_that_it_is_no_longer_updated(open_page: Callable[..., Watched]) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.open("/alerts")
+    stream = "document.querySelector('[sse-connect]')['htmx-internal-data'].sseEventSource"
+    one.page.wait_for_function(f"() => {stream}.readyState === EventSource.OPEN")
+    one.page.evaluate(f"{stream}.dispatchEvent(new Event('error'))")
+    assert one.page.is_hidden("#stale"), "the browser opens a stream that has ended again"
+    cookies = one.page.context.cookies()
+    one.page.context.clear_cookies()
+    with one.page.expect_response(lambda got: "/live/" in got.url and got.status == 401):
+        # htmx opens a stream again that the server has closed for good, and is refused
+        one.page.evaluate(f"{stream}.close(); {stream}.dispatchEvent(new Event('error'))")
+    one.page.wait_for_selector("#stale:visible")
+    assert "session has ended" in one.page.inner_text("#stale")
+    one.page.context.add_cookies(cookies)  # type: ignore[arg-type]
+    one.page.wait_for_selector("#stale", state="hidden")
+
+
 def audit_refuses(*_: object, **__: object) -> None:
     raise AuditRefused("audit.other_key")
 
@@ -229,7 +247,7 @@ def test_a_page_without_an_answer_stays_and_says_so(
     assert not one.page.is_visible("dialog[open]"), "it would hide the banner"
     one.page.click(".who a[href='/account']")
     one.page.wait_for_function(
-        "document.querySelector('#stale').textContent.includes('last state')"
+        "() => document.querySelector('#stale').textContent.includes('last state')"
     )
     one.page.unroute_all()
     one.page.click(".who a[href='/account']")
@@ -252,8 +270,17 @@ def test_a_part_that_gets_an_error_keeps_its_page_and_what_is_open(
     one.page.keyboard.press("?")
     ask = "over => htmx.ajax('GET', `/overview/figures?over=${over}`, '#figures')"
     one.page.evaluate(ask, "never")
-    one.page.wait_for_function("!document.querySelector('#stale').hidden")
+    one.page.wait_for_function("() => !document.querySelector('#stale').hidden")
     assert one.page.locator("#main").count() == 1, "no page within the page"
     assert one.page.is_visible("#keys")
     one.page.evaluate(ask, "1h")
-    one.page.wait_for_function("document.querySelector('#stale').hidden")
+    one.page.wait_for_function("() => document.querySelector('#stale').hidden")
+    one.page.keyboard.press("Escape")
+    one.page.route("**/search", lambda route: route.abort("connectionrefused"))
+    one.page.fill("[data-find]", "state:PARKED")
+    one.page.press("[data-find]", "Enter")
+    one.page.wait_for_selector("#stale:visible")
+    said = one.page.inner_text("#stale")
+    for over in ("1h", "never", "1h"):
+        one.page.evaluate(ask, over)  # until its answer was handled
+        assert one.page.inner_text("#stale") == said, "a part says nothing about what was sent"
