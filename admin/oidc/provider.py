@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -14,6 +13,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from admin.oidc.id_token import OidcRefused, UnknownKey, checked_claims
+from admin.oidc.kept_fetch import KeptFetch
 from admin.oidc.settings import OidcSettings
 from channels.endpoints import BadEndpoint
 from channels.json_fetch import FetchFailed, JsonFetch, check_secure
@@ -40,12 +40,8 @@ class OidcProvider:
         self.settings = settings
         self._fetch = fetch
         self._wall_s = wall_s
-        self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._metadata: Mapping[str, Any] = {}  # guarded by _lock, as the three below
-        self._metadata_until = float("-inf")
-        self._keys: KeySet | None = None
-        self._keys_at = float("-inf")
+        self._metadata = KeptFetch(self._discover, monotonic)
+        self._keys = KeptFetch(self._fetch_keys, monotonic)
 
     def login_address(self, state: str, nonce: str, verifier: str) -> str:
         """Returns the provider's address to which the browser goes."""
@@ -116,11 +112,7 @@ class OidcProvider:
         return token
 
     def _discovered(self) -> Mapping[str, Any]:
-        with self._lock:
-            if self._monotonic() >= self._metadata_until:
-                self._metadata = self._discover()
-                self._metadata_until = self._monotonic() + _KEPT_S
-            return self._metadata
+        return self._metadata.newer_than(_KEPT_S)
 
     def _discover(self) -> Mapping[str, Any]:
         found = self._fetched(get_well_known_url(self.settings.issuer, external=True))
@@ -134,17 +126,11 @@ class OidcProvider:
         return found
 
     def _key_set(self, *, again: bool) -> KeySet:
-        address = str(self._discovered()["jwks_uri"])
-        with self._lock:
-            age_s = self._monotonic() - self._keys_at
-            if self._keys is None or age_s >= (_KEYS_AGAIN_S if again else _KEPT_S):
-                self._keys = self._keys_of(self._fetched(address))
-                self._keys_at = self._monotonic()
-            return self._keys
+        return self._keys.newer_than(_KEYS_AGAIN_S if again else _KEPT_S)
 
-    def _keys_of(self, found: dict[str, Any]) -> KeySet:
+    def _fetch_keys(self) -> KeySet:
+        keys: Any = self._fetched(str(self._discovered()["jwks_uri"]))
         try:
-            keys: Any = found
             return KeySet.import_key_set(keys)
         except (JoseError, ValueError, TypeError, KeyError) as exc:
             raise OidcRefused("login.oidc_signature", "its keys cannot be read") from exc

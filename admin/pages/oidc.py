@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+import threading
+from typing import Final, NamedTuple
 
 import structlog
 from litestar import Response, get
@@ -14,6 +15,7 @@ from admin.oidc.id_token import OidcRefused
 from admin.oidc.settings import CALLBACK
 from admin.pages.login import LONGEST_NEXT, form_page, signed_in
 from admin.parts import ConsoleParts, OidcParts
+from admin.people.passwords import TooManySignIns, place_among
 from admin.people.users import ConsoleUser
 from admin.web import cookies
 from admin.web.errors import Missing
@@ -22,6 +24,9 @@ from admin.web.view import AnyRequest, Page, View, csrf_cookie, local_path
 from idempotency.error_mapping import errors
 
 log = structlog.get_logger(__name__)
+MOST_AT_ONCE: Final = 8
+"""Requests that may wait for the provider. With MOST_SIGN_INS they leave 12 of 40 threads to pages."""
+_PLACES: Final = threading.BoundedSemaphore(MOST_AT_ONCE)
 _LONGEST_CODE: Final = 4_000
 _STATUS: Final = {"login.oidc_away": 503}
 
@@ -37,11 +42,14 @@ def begin(
     oidc = _oidc(parts)
     wanted = local_path(next[:LONGEST_NEXT])
     cookie = csrf_cookie(request, parts.secure)
-    begun = oidc.logins.begin(cookie, wanted)
     try:
-        target = oidc.provider.login_address(begun.state, begun.nonce, begun.verifier)
+        with place_among(_PLACES):
+            begun = oidc.logins.begin(cookie, wanted)
+            target = oidc.provider.login_address(begun.state, begun.nonce, begun.verifier)
     except OidcRefused as exc:
         return _refused(view, parts, wanted, exc)
+    except TooManySignIns:
+        return _put_off(view, parts, wanted)
     kept = cookies.secret_cookie(cookies.BEFORE_LOGIN, cookie, secure=parts.secure)
     return Response(
         "",
@@ -61,21 +69,42 @@ def callback(
     iss: FromQuery[str] = "",
     error: FromQuery[str] = "",
 ) -> Page:
-    """Takes the provider's answer. Raises Missing without a provider."""
-    oidc, limits = _oidc(parts), parts.people.limits
-    who = f"oidc {view.address}"
-    if not limits.admits(who, view.address):
-        return form_page(view, parts, "/", problem="login.limited", status=429)
+    """Takes the provider's answer. Raises Missing without a provider. An answer that finds no place is
+    neither counted nor used up: the browser may load it again."""
+    oidc = _oidc(parts)
     name = cookies.cookie_name(cookies.BEFORE_LOGIN, parts.secure)
     state = request.query_params.get("state", "")
-    begun = oidc.logins.take(request.cookies.get(name, ""), state)
+    answer = _Answer(request.cookies.get(name, ""), state, code, iss, error)
+    try:
+        with place_among(_PLACES):
+            return _taken(view, parts, oidc, answer)
+    except TooManySignIns:
+        return _put_off(view, parts, "/")
+
+
+class _Answer(NamedTuple):
+    """The provider's answer, and the cookie of the browser that brings it."""
+
+    cookie: str
+    state: str
+    code: str
+    issuer: str
+    error: str
+
+
+def _taken(view: View, parts: ConsoleParts, oidc: OidcParts, answer: _Answer) -> Page:
+    limits, who = parts.people.limits, f"oidc {view.address}"
+    if not limits.admits(who, view.address):
+        return form_page(view, parts, "/", problem="login.limited", status=429)
+    begun = oidc.logins.take(answer.cookie, answer.state)
     try:
         if begun is None:
             raise OidcRefused("login.oidc_state")
-        oidc.provider.check_answer_issuer(iss)
-        if error or not code or len(code) > _LONGEST_CODE:
-            raise OidcRefused("login.oidc_refused", error[:100])
-        user = _user(view, parts, oidc, oidc.provider.claims(code, begun.verifier, begun.nonce))
+        oidc.provider.check_answer_issuer(answer.issuer)
+        if answer.error or not answer.code or len(answer.code) > _LONGEST_CODE:
+            raise OidcRefused("login.oidc_refused", answer.error[:100])
+        claims = oidc.provider.claims(answer.code, begun.verifier, begun.nonce)
+        user = _user(view, parts, oidc, claims)
     except OidcRefused as exc:
         return _refused(view, parts, begun.next if begun else "/", exc)
     limits.succeeded(who, view.address)
@@ -87,6 +116,11 @@ def _user(
 ) -> ConsoleUser:
     with errors(), parts.databases.primary.begin() as connection:
         return oidc.members.user_of(connection, claims, view.address)
+
+
+def _put_off(view: View, parts: ConsoleParts, wanted: str) -> Page:
+    log.warning("login_put_off", address=view.address)
+    return form_page(view, parts, wanted, problem="login.busy", status=503)
 
 
 def _refused(view: View, parts: ConsoleParts, wanted: str, exc: OidcRefused) -> Page:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from argon2 import PasswordHasher
@@ -28,18 +28,23 @@ _NOBODY: Final = _HASHER.hash("nobody has this password")
 
 
 class TooManySignIns(Exception):
-    """MOST_SIGN_INS sign-ins are under way."""
+    """Every place has its sign-in."""
+
+
+def sign_in_place() -> AbstractContextManager[None]:
+    """Holds the place of one sign-in by password. Raises TooManySignIns at once if none is free."""
+    return place_among(_PLACES)
 
 
 @contextmanager
-def sign_in_place() -> Iterator[None]:
-    """Holds the place of one sign-in. Raises TooManySignIns at once if none is free."""
-    if not _PLACES.acquire(blocking=False):
+def place_among(places: threading.BoundedSemaphore) -> Iterator[None]:
+    """Holds one of the places. Raises TooManySignIns at once if none is free."""
+    if not places.acquire(blocking=False):
         raise TooManySignIns
     try:
         yield
     finally:
-        _PLACES.release()
+        places.release()
 
 
 def problem_of(password: str, name: str = "") -> str:

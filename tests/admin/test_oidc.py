@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from hashlib import sha256
 from itertools import count
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import msgspec
 import pytest
 from joserfc.jwk import RSAKey
+from litestar import Litestar
 from litestar.testing import TestClient
 from sqlalchemy import text
 
 from admin.access import Role
 from admin.audit.journal import AuditFilter
+from admin.oidc.id_token import OidcRefused
+from admin.oidc.kept_fetch import FAILURE_KEPT_S, KeptFetch
+from admin.pages.oidc import MOST_AT_ONCE
 from admin.parts import ConsoleParts, open_parts
 from backends.settings import SettingsError
+from channels.json_fetch import FetchFailed
 from tests.admin.conftest import PASSWORD, Browser, served_with
 from tests.admin.providers import CLIENT, SECRET, BentProvider
 
@@ -253,6 +260,82 @@ def test_a_provider_that_is_away_leaves_the_passwords(
     assert one.sign_in("lin", PASSWORD).status_code == 303
 
 
+class HangingFetch:
+    """A provider whose packets are lost: each request ends with its time limit."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.time_out = threading.Event()
+
+    def get(self, _address: str, _fields: Any = ()) -> dict[str, Any]:
+        self.asked += 1
+        assert self.time_out.wait(60)
+        raise FetchFailed("timeout")
+
+
+async def strangers(app: Litestar, hanging: HangingFetch, count: int) -> tuple[list[int], int]:
+    """Begins `count` sign-ins at once. Returns the answers that came while the provider hangs, and that of
+    a page that was asked for meanwhile."""
+    transport = httpx.ASGITransport(app=cast(Any, app))
+    async with httpx.AsyncClient(transport=transport, base_url=URL) as client:
+        asked = [asyncio.create_task(client.get("/login/oidc")) for _ in range(count)]
+        try:
+            coming = asyncio.as_completed(asked, timeout=20)
+            early = [(await next(coming)).status_code for _ in range(count - MOST_AT_ONCE)]
+            session = {"cookie": "hongyan-session=unknown"}
+            page = await asyncio.wait_for(client.get("/account", headers=session), 20)
+        finally:
+            hanging.time_out.set()
+        late = [(await one).status_code for one in coming]
+        assert late == [503] * MOST_AT_ONCE
+        return early, page.status_code
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_a_provider_that_hangs_leaves_threads_to_pages(
+    console: MakeConsole, provider: BentProvider
+) -> None:
+    """Without places 45 strangers take all 40 threads for as long as the provider hangs."""
+    parts, hanging = console(), HangingFetch()
+    assert parts.oidc is not None
+    parts.oidc.provider._fetch = cast(Any, hanging)
+    early, page = asyncio.run(strangers(served_with(parts), hanging, 45))
+    assert early == [503] * (45 - MOST_AT_ONCE)
+    assert page == 303, "to the login"
+    assert hanging.asked == 1, "one fetch for all"
+
+
+class CountedFetch:
+    """Fails while it shall; counts."""
+
+    def __init__(self) -> None:
+        self.asked, self.fails = 0, True
+
+    def fetch(self) -> int:
+        self.asked += 1
+        if self.fails:
+            raise OidcRefused("login.oidc_away", "timeout")
+        return self.asked
+
+
+def test_a_failed_fetch_is_not_repeated_at_once_and_leaves_the_value_of_before() -> None:
+    now, counted = [0.0], CountedFetch()
+    kept = KeptFetch(counted.fetch, lambda: now[0])
+    for _ in range(3):
+        with pytest.raises(OidcRefused) as refused:
+            kept.newer_than(60)
+        assert refused.value.key == "login.oidc_away"
+    assert counted.asked == 1
+    now[0], counted.fails = FAILURE_KEPT_S, False
+    assert [kept.newer_than(60) for _ in range(3)] == [2] * 3
+    now[0], counted.fails = FAILURE_KEPT_S + 30, True
+    for _ in range(2):
+        with pytest.raises(OidcRefused):
+            kept.newer_than(30)
+        assert kept.newer_than(60) == 2
+    assert counted.asked == 3
+
+
 def test_nobody_comes_in_who_was_not_let_in(
     console: MakeConsole, browse: Any, provider: BentProvider
 ) -> None:
@@ -335,7 +418,9 @@ def test_keys_that_the_provider_changed_are_fetched_again(
     provider.key = RSAKey.generate_key(2048, {"kid": "k2", "use": "sig", "alg": "RS256"})
     provider.published, provider.header = [provider.key], {"alg": "RS256", "kid": "k2"}
     assert parts.oidc is not None
-    parts.oidc.provider._keys_at -= 60  # they were fetched a minute ago
+    keys = parts.oidc.provider._keys
+    assert keys._fetched is not None
+    keys._fetched = keys._fetched[0] - 60, keys._fetched[1]  # they were fetched a minute ago
     two = open_one()
     assert come_back(two, begin(two, provider)).status_code == 303
 

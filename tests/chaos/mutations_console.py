@@ -7,6 +7,7 @@ from tests.chaos.mutation import Mutation
 _SECURITY = "tests/admin/test_security.py::"
 _HOSTILE = "tests/admin/test_hostile_texts.py::"
 _SESSIONS = "tests/admin/test_sessions.py::"
+_HANGING = "tests/admin/test_oidc.py::test_a_provider_that_hangs_leaves_threads_to_pages[sqlite]"
 _BURST = _SESSIONS + "test_a_burst_of_sign_ins_is_bounded_and_leaves_threads_to_pages[sqlite]"
 _APPROVAL = (
     "tests/admin/test_campaign_pages.py::"
@@ -132,10 +133,10 @@ CONSOLE: tuple[Mutation, ...] = (
     ),
     Mutation(
         "sign-ins do not take every thread of the console",
-        "admin.people.passwords:sign_in_place",
-        "    if not _PLACES.acquire(blocking=False):\n",
-        "    if not _PLACES.acquire():\n",
-        (_BURST,),
+        "admin.people.passwords:place_among",
+        "    if not places.acquire(blocking=False):\n",
+        "    if not places.acquire():\n",
+        (_BURST, _HANGING),
     ),
     Mutation(
         "a login of the console leads to no other site",
