@@ -19,7 +19,8 @@ from admin.parts import ConsoleParts
 from admin.web import errors
 from admin.web.forms import SentFile, SentForm
 from admin.web.headers import SecurityHeaders
-from admin.web.view import HOME, AnyRequest, View
+from admin.web.static_files import FOLDER
+from admin.web.view import AnyRequest, View
 
 MOST_BODY = 8 << 20
 """Bytes of a request: an uploaded list of ids fits."""
@@ -68,9 +69,7 @@ def _stop_boards(app: Litestar) -> None:
 
 
 def _static_files() -> Router:
-    return create_static_files_router(
-        path="/static", directories=[HOME / "static"], opt=for_everybody()
-    )
+    return create_static_files_router(path="/static", directories=[FOLDER], opt=for_everybody())
 
 
 def _parts(request: AnyRequest) -> ConsoleParts:

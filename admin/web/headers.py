@@ -6,7 +6,10 @@ import secrets
 from typing import Final
 
 from litestar.enums import ScopeType
+from litestar.status_codes import HTTP_200_OK
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from admin.web.static_files import is_asset
 
 NONCE: Final = "nonce"
 """Key of the nonce in the scope's state."""
@@ -25,10 +28,12 @@ _EVERY: Final = (
 _HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
 
 
-def _kept(scope: Scope) -> bytes:
-    """Returns for how long browsers keep the answer: a static file asked for with its digest for a year."""
-    is_static = scope["path"].startswith("/static/") and scope["query_string"].startswith(b"v=")
-    return b"public, max-age=31536000, immutable" if is_static else b"no-store"
+def _kept(scope: Scope, status: int) -> bytes:
+    """Returns for how long browsers keep the answer: a static file for a year, if it was asked for with the
+    digest that it has here. During a change of versions another console may have been meant."""
+    address = scope["path"], scope["query_string"].decode("latin-1")
+    whole = status == HTTP_200_OK and is_asset(*address)
+    return b"public, max-age=31536000, immutable" if whole else b"no-store"
 
 
 class SecurityHeaders:
@@ -53,7 +58,7 @@ class SecurityHeaders:
                 names = {name.lower() for name, _ in headers}
                 headers += [*_EVERY, *self._more, (b"content-security-policy", policy)]
                 if b"cache-control" not in names:
-                    headers.append((b"cache-control", _kept(scope)))
+                    headers.append((b"cache-control", _kept(scope, message["status"])))
                 message["headers"] = headers
             await send(message)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -26,6 +25,7 @@ from admin.web.languages import LANGUAGES, Texts, language_of, texts_of
 from admin.web.moments import iso, moment, utc
 from admin.web.navigation import Entry, entries_for
 from admin.web.sentences import sentences_of
+from admin.web.static_files import asset
 
 AnyRequest = Request[Any, Any, Any]
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
@@ -58,13 +58,6 @@ def environment() -> Environment:
     made.filters |= {"utc": utc, "iso": iso, "count": count, "span": span, "duration": duration}
     made.filters |= {"visible": visible, "exact": exact}
     return made
-
-
-@cache
-def asset(name: str) -> str:
-    """Returns the path of a static file with its digest, so that browsers may keep it for a year."""
-    digest = hashlib.sha256((HOME / "static" / name).read_bytes()).hexdigest()[:12]
-    return f"/static/{name}?v={digest}"
 
 
 def count(number: int | None) -> str:

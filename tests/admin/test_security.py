@@ -26,6 +26,7 @@ from admin.parts import ConsoleParts, open_parts
 from admin.people import login_limits
 from admin.web.csrf import csrf_token
 from admin.web.forms import LONGEST_FIELD
+from admin.web.static_files import asset
 from tests.admin.conftest import PASSWORD, Browser
 from tests.admin.hostile import LiveParts, fill
 from tests.admin.test_authorisation import SAMPLES, path_of, routes_of
@@ -200,6 +201,28 @@ def test_every_answer_has_the_headers_and_a_nonce_of_its_own(
     for path in posts_of(app):
         check_headers(lin.raw(path, {}), path)
     check_headers(lin.client.request("PATCH", "/login"), "a method without a handler")
+
+
+@ON_SQLITE
+def test_a_static_file_is_kept_for_a_year_by_its_own_digest_alone(browser: Open) -> None:
+    own, one = asset("console.js"), browser()
+    assert own.startswith("/static/console.js?v=")
+    kept = one.get(own)
+    assert (kept.status_code, kept.headers["cache-control"]) == (
+        200,
+        "public, max-age=31536000, immutable",
+    )
+    for path, status in {
+        "/static/console.js": 200,
+        "/static/console.js?v=": 200,
+        "/static/console.js?v=000000000000": 200,
+        f"{own}&w=1": 200,
+        own.replace("console.js", "console.css"): 200,
+        "/static/of-the-next-version.js?v=000000000000": 404,
+        own.replace("console.js", "of-the-next-version.js"): 404,
+    }.items():
+        other = one.get(path)
+        assert (other.status_code, other.headers["cache-control"]) == (status, "no-store"), path
 
 
 # -- injected SQL --

@@ -119,7 +119,7 @@ CONSOLE: tuple[Mutation, ...] = (
     Mutation(
         "no page of the console is kept by the browser",
         "admin.web.headers:SecurityHeaders.__call__",
-        '                    headers.append((b"cache-control", _kept(scope)))\n',
+        '                    headers.append((b"cache-control", _kept(scope, message["status"])))\n',
         "                    pass\n",
         (_HEADERS,),
     ),
