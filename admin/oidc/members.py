@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy import Connection
@@ -43,7 +44,7 @@ class OidcMembers:
             found = self._added(connection, claims, subject, address)
         if found is None or found.state != UserState.ACTIVE:
             raise OidcRefused(_UNKNOWN, "no active user")
-        if roles is not None and roles != found.roles:
+        if roles is not None and _lanes_of(roles) != _lanes_of(found.roles):
             found = self._with_roles(connection, found, roles, address)
         return found
 
@@ -109,6 +110,11 @@ class OidcMembers:
         self._journal.record(
             connection, person=BY, action=action, subject=name, reason=reason, address=address
         )
+
+
+def _lanes_of(roles: Mapping[Role, tuple[str, ...]]) -> dict[Role, frozenset[str]]:
+    """Returns the roles for a comparison: a claim gives its groups in any order."""
+    return {role: frozenset(lanes) for role, lanes in roles.items()}
 
 
 def _verified_mail(claims: dict[str, Any]) -> str:

@@ -390,6 +390,8 @@ def test_roles_follow_the_claim_at_each_sign_in(
     first = tried(["sre", "mail"])
     assert is_in(first)
     assert held() == {Role.OPERATOR: ("sms.*", "email.notice"), Role.VIEWER: ("*",)}
+    assert is_in(tried(["mail", "sre", "sre"]))
+    assert is_in(first), "the same groups in another order change nothing"
     assert is_in(tried("mail"))
     assert held() == {Role.OPERATOR: ("email.notice",)}
     assert not is_in(first), "fewer roles end the older sessions"
