@@ -220,7 +220,9 @@ class LookbackConsumer:
             log.warning("commit_refused", cause=str(exc))
 
     def _gained(self, consumer: Any, places: Sequence[Any]) -> None:
+        """A pause survives losing and regaining a partition: resumes, then pauses anew."""
         self.assigned = True
+        consumer.resume(list(places))
         if self.away:
             consumer.pause(list(places))
 
