@@ -2,8 +2,8 @@
 AES-256-GCM when `database.payload_key` is set.
 
 A sealed value is `0x01 | key id (4) | nonce (12) | ciphertext and tag`, bound to its message id. A plain
-one is the envelope as it came; JSON never begins with 0x01. The key id is the start of the key's SHA-256:
-an error can name a wrong or rotated key.
+one is the envelope as it came; JSON never begins with 0x01. Look-back's bodies may: its store knows plain
+ones by their hash. The key id is the start of the key's SHA-256: an error can name a wrong or rotated key.
 """
 
 from __future__ import annotations

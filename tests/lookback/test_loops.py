@@ -2,6 +2,7 @@
 
 import struct
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from prometheus_client import generate_latest
 from sqlalchemy.exc import DataError
 
 from idempotency.ledger import LedgerUnavailable
+from idempotency.payload_cipher import KEY_BYTES
 from lookback.check import Answer, CheckReply
 from lookback.consumer import ConsumerParts, ConsumerRefused, LookbackConsumer
 from lookback.dead_letters import PoisonRecord, PoisonWriter
@@ -20,8 +22,11 @@ from lookback.metrics import LookbackMetrics
 from lookback.scheduler import CheckScheduler
 from lookback.store import LookbackStore, TakenRecords
 from message.lookback import LookbackRecord, encode
+from tests.idempotency.making import World
 from tests.lookback.kafka_fakes import FakeProducer, FakeRecord
 from tests.lookback.making import COMMIT, IMMUNITY, KIND, LEASE, TERMS, UNKNOWN, Ground
+
+PAYLOAD_KEY = b64encode(bytes(range(KEY_BYTES))).decode()
 
 
 class FakeConsumer:
@@ -483,3 +488,31 @@ def test_a_payload_is_opaque(ground: Ground) -> None:
     producer = FakeProducer()
     forwarding(ground, producer).run_once()
     assert producer.sent[0][1] == payload
+
+
+@pytest.mark.parametrize(
+    ("stored_with", "opened_with"), [("", ""), (PAYLOAD_KEY, PAYLOAD_KEY), ("", PAYLOAD_KEY)]
+)
+@pytest.mark.parametrize("payload", [b"\x01", b"\x01\x00\x07 a framing of the business's own"])
+def test_a_payload_that_begins_as_a_sealed_one_is_forwarded(
+    world: World, payload: bytes, stored_with: str, opened_with: str
+) -> None:
+    """Also a plain one that was stored before a key was configured."""
+    tx_id = committed(Ground(world, key=stored_with), payload=payload)
+    ground, producer = Ground(world, key=opened_with), FakeProducer()
+    forwarder = forwarding(ground, producer)
+    forwarder.run_once()
+    forwarder.run_once()
+    assert [sent[1] for sent in producer.sent] == [payload]
+    assert ground.state(tx_id) == "FORWARDED"
+
+
+def test_a_sealed_payload_is_not_forwarded_without_its_key(world: World) -> None:
+    """The stored bytes are not the prepared ones."""
+    tx_id = committed(Ground(world, key=PAYLOAD_KEY), payload=b"body")
+    ground, producer = Ground(world), FakeProducer()
+    forwarder = forwarding(ground, producer)
+    forwarder.run_once()
+    forwarder.run_once()
+    assert producer.sent == []
+    assert "database.payload_key" in ground.shown(tx_id).last_error
