@@ -11,12 +11,15 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, Protocol
 
+import structlog
+
 from hongyan_client.lookback.identity import TransactionRef
 from lookback.check import Answer, CheckReply
 from lookback.checks.errors import CheckFailed, CheckNotMade
 from policy.schema import BreakerPolicy
 from sending.accounts.circuit_breaker import CallVerdict, CircuitBreaker
 
+log = structlog.get_logger(__name__)
 POLICY: Final = BreakerPolicy(window_ms=30_000, min_calls=5, share=0.8, probes=1)
 """Opens after five checks within 30 s, four of them failed."""
 _FULL_WAIT_S: Final = 0.5
@@ -26,7 +29,7 @@ class CheckQuestion(Protocol):
     """Asks one endpoint once, within its time limit. Called from several threads at once."""
 
     def ask(self, ref: TransactionRef) -> CheckReply:
-        """Returns the answer; UNKNOWN if the business does not know. Raises CheckFailed."""
+        """Returns the answer; UNKNOWN if the business does not know. Raises CheckFailed, CheckNotMade."""
         ...
 
 
@@ -58,12 +61,23 @@ class GuardedCheck:
         begun = self._now()
         if not self.breaker.take(begun):
             raise CheckNotMade("the endpoint's breaker is open", self.breaker.wait_s(begun))
-        verdict = CallVerdict.FAILED
+        verdict: CallVerdict | None = CallVerdict.FAILED
         try:
             reply = self._question.ask(ref)
             verdict = CallVerdict.WELL
             return reply
         except CheckFailed as exc:
             return CheckReply(Answer.UNKNOWN, str(exc))
+        except CheckNotMade as exc:
+            log.error("check_refused", biz_type=ref.biz_type, cause=str(exc))
+            verdict = None
+            raise
         finally:
+            self._record(verdict, begun)
+
+    def _record(self, verdict: CallVerdict | None, begun: float) -> None:
+        """Tells the breaker how a check ended; None: it was not made."""
+        if verdict is None:
+            self.breaker.give_back()
+        else:
             self.breaker.record(self._now(), verdict, begun_at=begun)

@@ -17,11 +17,11 @@ from urllib.parse import urlencode
 from backends.check_settings import CheckSettings
 from channels.endpoints import Endpoint, with_query
 from channels.engine import Sender
-from channels.json_fetch import FetchFailed, JsonFetch
+from channels.json_fetch import FetchFailed, FetchRefused, JsonFetch
 from hongyan_client.lookback.identity import TransactionRef
 from hongyan_client.lookback.signature import signed_headers
 from lookback.check import Answer, CheckReply
-from lookback.checks.errors import CheckFailed
+from lookback.checks.errors import CheckFailed, CheckNotMade
 from message.foreign_text import shown
 
 _MOST: Final = 64 << 10
@@ -42,15 +42,21 @@ class HttpCheck:
         self._url = url
         self._secret = settings.secret
         self._fetch = JsonFetch(
-            sender, timeout_s=settings.timeout_s, ca_file=settings.ca_file, most=_MOST
+            sender,
+            timeout_s=settings.timeout_s,
+            ca_file=settings.ca_file,
+            most=_MOST,
+            plaintext=settings.plaintext,
         )
         self._now = now
 
     def ask(self, ref: TransactionRef) -> CheckReply:
-        """Asks once. Raises CheckFailed."""
+        """Asks once. Raises CheckFailed, CheckNotMade."""
         address = str(with_query(self._url, urlencode(ref._asdict())))
         try:
             found = self._fetch.get(address, signed_headers(self._secret, ref, self._now()))
+        except FetchRefused as exc:
+            raise CheckNotMade(detail_of(str(exc))) from exc
         except FetchFailed as exc:
             raise CheckFailed(detail_of(str(exc))) from exc
         return _reply_of(found, ref.biz_id)

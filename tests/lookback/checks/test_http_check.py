@@ -2,11 +2,18 @@
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
 
+from channels.channel import Failure
+from channels.http_client.failures import BadRequest
 from lookback.check import Answer, Checker, CheckReply
+from lookback.checks.errors import CheckNotMade
+from lookback.checks.factory import open_checks
+from lookback.checks.guarded import POLICY
 from message.ids import new_id
 from simulator.servers.certificates import Authority
 from tests.lookback.checks.business import HOSTILE
@@ -77,6 +84,30 @@ def test_a_business_that_does_not_know_says_why(business: Businesses, checks: Ch
 def test_another_secret_is_refused_by_the_business(business: Businesses, checks: Checks) -> None:
     checker = checks(f"http://127.0.0.1:{business('http', 'honest').port}/", secret="another")
     assert "401" in checker.check("order", "1001", new_id()).detail
+
+
+def test_with_plaintext_an_address_without_tls_is_asked(
+    business: Businesses, checks: Checks
+) -> None:
+    asked = business("http", "honest")  # 127.1 is this machine, but not one of its known names
+    checker = checks(f"http://127.1:{asked.port}/check", plaintext=True)
+    assert checker.check("order", "1001", new_id()) == CheckReply(Answer.COMMIT, fenced=True)
+
+
+class Refusing:
+    """A transport that puts no request on the wire."""
+
+    def send(self, request: httpx.Request) -> httpx.Response | Failure:
+        raise BadRequest("the request holds a line break")
+
+
+def test_a_request_that_is_refused_before_any_call_is_no_check_and_no_failure() -> None:
+    table = {"orders": {"url": "https://orders.example.com/check"}}
+    with ExitStack() as stack:
+        checker = open_checks(table, Refusing(), stack)["orders"]
+        for _ in range(2 * POLICY.min_calls):
+            with pytest.raises(CheckNotMade, match="line break"):  # never the breaker's
+                checker.check("order", "1001", new_id())
 
 
 def test_nobody_there_is_unknown(business: Businesses, checks: Checks) -> None:
