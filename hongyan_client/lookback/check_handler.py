@@ -1,8 +1,8 @@
 """The business's side of a check: one question in, one reply out; for WSGI, ASGI and any other server.
 
     handler = CheckHandler({"order": barrier.decide}, secrets=[SECRET])
-    app.mount("/hongyan/check", handler.asgi)           # Starlette, FastAPI, Litestar, ...
-    status, body = handler.answer(query, headers)       # any other server
+    app.mount("/hongyan/check", handler.asgi)           # Starlette, FastAPI: the url is …/hongyan/check/
+    status, body = handler.answer(query, headers)       # any server
 
 An error of the business's function is status 503, never a decision.
 """

@@ -8,6 +8,8 @@ from urllib.parse import urlencode
 from wsgiref.validate import validator
 
 import pytest
+from litestar import Litestar, asgi
+from litestar.testing import TestClient
 
 from hongyan_client.lookback.check_handler import CheckHandler
 from hongyan_client.lookback.errors import NotSigned
@@ -150,6 +152,16 @@ def test_it_is_an_asgi_application() -> None:
 
     assert sent[0]["status"] == 200
     assert json.loads(sent[1]["body"])["state"] == "COMMIT"
+
+
+@pytest.mark.parametrize("path", ["/hongyan/check/", "/hongyan/check"])
+def test_litestar_serves_it_as_a_mount(path: str) -> None:
+    """As docs/lookback-business.md has it."""
+    handler = CheckHandler({"order": committed}, ["s1"], now=lambda: NOW)
+    mounted = asgi("/hongyan/check", is_mount=True, copy_scope=True)(handler.asgi)
+    with TestClient(Litestar([mounted])) as client:
+        found = client.get(f"{path}?{QUERY}", headers=signed(), follow_redirects=False)
+    assert (found.status_code, found.json()["state"]) == (200, "COMMIT")
 
 
 class _Empty:
