@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
+from backends.kafka.clients import is_fatal
 from idempotency.ledger import LedgerUnavailable
 from lookback.dead_letters import PoisonRecord, PoisonWriter
 from lookback.metrics import LookbackMetrics
@@ -236,7 +237,7 @@ class ConsumerRefused(RuntimeError):
 
 def _judge(error: Any) -> None:
     """Raises ConsumerRefused for a fatal error; logs any other, which passes by itself."""
-    if error.fatal():
+    if is_fatal(error):
         raise ConsumerRefused(error.str())
     log.warning("poll_failed", cause=error.str())
 

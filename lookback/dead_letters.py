@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from backends.kafka.clients import KafkaException, is_fatal
 from backends.kafka.message_headers import Headers, headers_of
 from sending.dead_letters.headers import DETAIL, ORIGIN, REASON
 
@@ -57,7 +58,7 @@ class PoisonWriter:
 
     def write(self, poison: Sequence[PoisonRecord]) -> bool:
         """Writes all of them, as often as it takes. Returns False if `stop` was set before all were
-        acknowledged: their offsets must not pass then."""
+        acknowledged: their offsets must not pass then. Raises KafkaException after a fatal error."""
         left = {one.origin: _letter(one) for one in poison}
         while left:
             failed = self._write_once(left)
@@ -90,6 +91,8 @@ class PoisonWriter:
                     on_delivery=lambda error, _message, origin=origin: report(origin, error),
                 )
             except Exception as exc:  # BufferError or KafkaException: it is tried again
+                if isinstance(exc, KafkaException) and is_fatal(exc.args[0]):
+                    raise
                 open_[origin] = str(exc)
         self._producer.flush(_FLUSH_S)
         return open_

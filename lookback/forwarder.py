@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
+from backends.kafka.clients import KafkaException, is_fatal
 from idempotency.ledger import LedgerError
 from idempotency.payload_cipher import PayloadUnreadable
 from lookback.metrics import LookbackMetrics
@@ -83,6 +84,10 @@ class _Failed(NamedTuple):
     error: str
 
 
+class ProducerFailed(RuntimeError):
+    """The producer cannot go on; the text is the client's."""
+
+
 class Forwarder:
     """`run` is one thread's, and the producer's reports run in its polls. Any thread may call `wake` and
     `stop`."""
@@ -106,9 +111,10 @@ class Forwarder:
         self._monotonic = monotonic
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._under_way: dict[str, TxRow] = {}  # this and the two below: the thread of `run`
+        self._under_way: dict[str, TxRow] = {}  # this and the three below: the thread of `run`
         self._done: list[Forwarded] = []
         self._failed: list[_Failed] = []
+        self._fatal = ""
         self.beat = monotonic()
         """Time of the last round; `run` writes it, the health page reads it."""
 
@@ -122,14 +128,17 @@ class Forwarder:
         self._wake.set()
 
     def run(self) -> None:
-        """Forwards until `stop`; then waits for the messages under way."""
-        while not self._stop.is_set():
+        """Forwards until `stop`; then waits for the messages under way. Raises ProducerFailed after a fatal
+        error of the producer."""
+        while not self._stop.is_set() and not self._fatal:
             self.run_once()
         deadline = self._monotonic() + self._drain_s
         while not self._drained() and self._monotonic() < deadline:
             self._producer.poll(_WORK_S)
         if self._under_way or self._done:
             log.warning("forwards_left", messages=len(self._under_way) + len(self._done))
+        if self._fatal:
+            raise ProducerFailed(f"the Kafka producer cannot go on: {self._fatal}")
 
     def _drained(self) -> bool:
         """Writes what became of the messages. Returns True once none is left."""
@@ -188,8 +197,11 @@ class Forwarder:
         self._under_way[row.tx_id] = opened
         try:
             self._produce(opened)
-        except Exception as exc:  # BufferError or KafkaException: certainly not sent
-            self._report(opened, str(exc), None)
+        except KafkaException as exc:
+            self._report(opened, exc.args[0], None)
+        except Exception as exc:  # BufferError: certainly not sent
+            del self._under_way[row.tx_id]
+            self._failed.append(_Failed(opened, str(exc)))
 
     def _produce(self, row: TxRow) -> None:
         message = prepared(row)
@@ -199,14 +211,17 @@ class Forwarder:
             message.payload,
             message.forward_key.encode(),
             headers=[*headers, (TX_HEADER, row.tx_id.encode())],
-            on_delivery=lambda error, sent: self._report(row, error and error.str(), sent),
+            on_delivery=lambda error, sent: self._report(row, error, sent),
         )
 
-    def _report(self, row: TxRow, error: str | None, sent: Any) -> None:
+    def _report(self, row: TxRow, error: Any, sent: Any) -> None:
+        """Notes what became of a message; without an `error` the broker has it."""
         if self._under_way.pop(row.tx_id, None) is None:
             return
-        if error:
-            self._failed.append(_Failed(row, error))
+        if error is not None:
+            if is_fatal(error):
+                self._fatal = error.str()
+            self._failed.append(_Failed(row, error.str()))
         else:
             place = f"{sent.topic()}/{sent.partition()}/{sent.offset()}"
             self._done.append(Forwarded(row, place))

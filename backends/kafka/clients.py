@@ -61,6 +61,7 @@ __all__ = [
     "existing_topics",
     "group_refusal",
     "is_embedded",
+    "is_fatal",
     "member_epoch",
     "producer",
     "resolve_group_protocol",
@@ -86,7 +87,8 @@ _LIST_S = 10.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 5.0
 _PROBE_S = 10.0
 _PROBE_POLL_S = 0.05
-_REFUSALS: Final = (KafkaError._FATAL, KafkaError.UNSUPPORTED_VERSION)  # noqa: SLF001 - its name
+_FATAL: Final = "_FATAL"
+"""Code of a polled message, and of a producer's refusal, after a fatal error."""
 _PROBE_GROUP = "{}-protocol-probe"
 _PROBE_TOPIC = "{}.protocol-probe"
 
@@ -121,6 +123,12 @@ def offset_reader(settings: KafkaSettings) -> Consumer:
     nothing."""
     alone = msgspec.structs.replace(settings, group_instance_id="")
     return _client(Consumer, consumer_config(alone, "classic"), None, quiet=True)
+
+
+def is_fatal(error: KafkaError) -> bool:
+    """Whether the client cannot go on. An error of a poll, a report or `produce` shows it by its code
+    alone: even then its `fatal()` is False."""
+    return bool(error.fatal() or error.name() == _FATAL)
 
 
 def group_refusal(error: KafkaError) -> str:
@@ -285,7 +293,7 @@ def _probe(settings: KafkaSettings, client: AdminClient, timeout_s: float) -> Gr
 def _is_refused(message: Message | None) -> bool:
     """Whether the poll gave a refusal: a broker without the protocol answers with a fatal error."""
     error = message.error() if message is not None else None
-    return error is not None and (error.fatal() or error.code() in _REFUSALS)
+    return error is not None and (is_fatal(error) or error.code() == KafkaError.UNSUPPORTED_VERSION)
 
 
 def _is_new_style(client: AdminClient, group: str) -> bool:

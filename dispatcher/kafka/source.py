@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
+from backends.kafka.clients import is_fatal
 from backends.kafka.message_headers import Headers, headers_of
 from dispatcher.dead_letters.writer import Poison
 from dispatcher.kafka.backpressure import Backpressure
@@ -48,8 +49,6 @@ OBSERVE_INTERVAL_S = 1.0
 UNREADABLE_HEADERS: Final = "unreadable_headers"
 _HEADERS_LEFT_OUT: Final = "the name of a header is not UTF-8; the letter has none of the headers"
 _HARMLESS = frozenset({"_PARTITION_EOF", "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
-_FATAL = "_FATAL"
-"""Code of a polled message after a fatal error; its own `fatal()` is False."""
 
 
 class SourceFailed(RuntimeError):
@@ -322,7 +321,7 @@ class Source:
         ):
             self._note_unreadable(message, assignment, moment)
             return
-        if error.fatal() or error.name() == _FATAL:
+        if is_fatal(error):
             raise SourceFailed(f"the Kafka consumer cannot go on: {error}")
         if error.name() not in _HARMLESS:
             log.warning("consumer_error", code=error.name(), text=error.str())

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from confluent_kafka import KafkaError, KafkaException
+
 
 class FakeRecord:
     """A Kafka message."""
@@ -42,16 +44,19 @@ class FakeRecord:
 
 
 class FakeProducer:
-    """Acknowledges at `poll` and `flush`, or answers with `error`."""
+    """Acknowledges at `poll` and `flush`, or answers with `error`. `refuses`: the error of `produce`."""
 
     def __init__(self, did: list[str] | None = None) -> None:
         self.sent: list[tuple[Any, ...]] = []
-        self.error: Any = None
+        self.error: KafkaError | None = None
+        self.refuses: KafkaError | None = None
         self.holding = False
         self.did = did if did is not None else []
         self._open: list[tuple[Callable[..., None], FakeRecord]] = []
 
     def produce(self, topic: str, value: Any, key: Any, headers: Any, on_delivery: Any) -> None:
+        if self.refuses is not None:
+            raise KafkaException(self.refuses)
         self.did.append("produced")
         self.sent.append((topic, value, key, headers))
         self._open.append((on_delivery, FakeRecord(value, len(self.sent), topic)))

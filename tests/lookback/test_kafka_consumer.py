@@ -1,10 +1,11 @@
-"""The consumer with librdkafka's client on the embedded Kafka: pauses, and partitions that go and come."""
+"""The consumer with librdkafka's client: pauses, partitions that go and come, a fatal error."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -15,12 +16,13 @@ from backends.kafka.clients import consumer
 from backends.kafka.embedded import PARTITIONS, EmbeddedKafka
 from backends.settings import KafkaSettings
 from idempotency.ledger import LedgerUnavailable
-from lookback.consumer import ConsumerParts, LookbackConsumer
+from lookback.consumer import ConsumerParts, ConsumerRefused, LookbackConsumer, Takes
 from lookback.dead_letters import PoisonWriter
 from lookback.metrics import LookbackMetrics
 from lookback.store import TakenRecords
 from message.lookback import CommitRecord, LookbackRecord, encode
 from tests.harness.waiting import await_
+from tests.harness.wire import Wire
 from tests.lookback.kafka_fakes import FakeProducer
 from tests.lookback.making import KIND, TERMS
 
@@ -52,6 +54,13 @@ class Outage:
         return getattr(self.client, name)
 
 
+def taking(client: Any, store: Takes, topic: str) -> LookbackConsumer:
+    poison = PoisonWriter(FakeProducer(), "dead", threading.Event())
+    metrics = LookbackMetrics()
+    parts = ConsumerParts(client, store, poison, {KIND: TERMS}, metrics, TopicPartition)
+    return LookbackConsumer(parts, topic, 100)
+
+
 class Member:
     """A look-back whose partitions a test gives and takes, as the group would."""
 
@@ -59,15 +68,7 @@ class Member:
         self.producer = Producer({"bootstrap.servers": bootstrap})
         self.client: Consumer = consumer(KafkaSettings(bootstrap=bootstrap), protocol="classic")
         self.outage = Outage(self.client)
-        parts = ConsumerParts(
-            self.outage,
-            self.outage,
-            PoisonWriter(FakeProducer(), "dead", threading.Event()),
-            {KIND: TERMS},
-            LookbackMetrics(),
-            TopicPartition,
-        )
-        self.taking = LookbackConsumer(parts, TOPIC, 100)
+        self.taking = taking(self.outage, self.outage, TOPIC)
 
     def send(self, name: str) -> set[str]:
         """Sends one record to each partition. Returns their biz_ids."""
@@ -127,3 +128,32 @@ def test_partitions_regained_during_an_outage_stay_paused_until_it_ends(member: 
     member.send("during")
     await_(member.taking.run_once, what="the outage is over")
     member.takes(unread)
+
+
+def test_a_member_whose_id_another_one_took_ends_loudly(
+    kafka_bootstrap: str, topic_prefix: str
+) -> None:
+    """The brokers fence it. The error that its poll gives then has a `fatal()` of False."""
+    with closing(Wire(kafka_bootstrap, topic_prefix, topic_prefix)) as wire:
+        wire.make_topic(topic_prefix, 1)
+    one_id = KafkaSettings(
+        bootstrap=kafka_bootstrap, group_id=topic_prefix, group_instance_id="one"
+    )
+    client, other = consumer(one_id, protocol="classic"), consumer(one_id, protocol="classic")
+    fenced = taking(client, Outage(client), topic_prefix)
+    client.subscribe([topic_prefix], on_assign=fenced._gained)
+
+    def joined() -> bool:
+        fenced.run_once()
+        return fenced.assigned
+
+    def took_over() -> None:
+        other.poll(0.1)
+        fenced.run_once()
+
+    await_(joined, what="it joined")
+    other.subscribe([topic_prefix])
+    with pytest.raises(ConsumerRefused, match="fenced"):
+        await_(took_over, timeout=30, what="it is fenced")
+    client.close()
+    other.close()

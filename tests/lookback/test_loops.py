@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from msgspec.structs import replace
 from prometheus_client import generate_latest
 from sqlalchemy.exc import DataError
@@ -17,7 +18,7 @@ from idempotency.payload_cipher import KEY_BYTES
 from lookback.check import Answer, CheckReply
 from lookback.consumer import ConsumerParts, ConsumerRefused, LookbackConsumer
 from lookback.dead_letters import PoisonRecord, PoisonWriter
-from lookback.forwarder import Forwarder, ForwardTerms, delivery_timeout_ms
+from lookback.forwarder import Forwarder, ForwardTerms, ProducerFailed, delivery_timeout_ms
 from lookback.metrics import LookbackMetrics
 from lookback.scheduler import CheckScheduler
 from lookback.store import LookbackStore, TakenRecords
@@ -26,6 +27,9 @@ from tests.idempotency.making import World
 from tests.lookback.kafka_fakes import FakeProducer, FakeRecord
 from tests.lookback.making import COMMIT, IMMUNITY, KIND, LEASE, TERMS, UNKNOWN, Ground
 
+NO_TOPIC = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "there is no such topic")
+FATAL = KafkaError(KafkaError._FATAL, "Fatal error: the broker refused it")
+"""As a poll, a report and `produce` have it: its own `fatal()` is False."""
 PAYLOAD_KEY = b64encode(bytes(range(KEY_BYTES))).decode()
 
 
@@ -63,17 +67,6 @@ class FakeConsumer:
 
     def close(self) -> None:
         self.did.append("closed")
-
-
-class NoTopic:
-    def name(self) -> str:
-        return "UNKNOWN_TOPIC_OR_PART"
-
-    def str(self) -> str:
-        return "there is no such topic"
-
-    def fatal(self) -> bool:
-        return True
 
 
 class Store:
@@ -216,7 +209,7 @@ def test_poison_whose_headers_cannot_be_read_is_a_dead_letter_without_them_howev
     odd = FakeRecord(b"{", 0, headers=SystemError("returned a result with an exception"))
     kept = FakeRecord(b"{", 1, headers=[("theirs", b"kept")])
     letters = FakeProducer()
-    letters.error = NoTopic()
+    letters.error = NO_TOPIC
     flushes: list[float] = []
 
     def flush(timeout: float) -> None:
@@ -237,19 +230,38 @@ def test_poison_whose_headers_cannot_be_read_is_a_dead_letter_without_them_howev
 
 def test_without_its_dead_letter_the_offset_holds(ground: Ground) -> None:
     taking, client, letters = consuming(ground, [b"no record"])
-    letters.error = NoTopic()
+    letters.error = NO_TOPIC
     taking._parts.poison._stop.set()
     taking.run_once()
     assert "committed" not in client.did
 
 
+def polled(error: KafkaError) -> FakeRecord:
+    """What a poll gives in a record's place."""
+    found = FakeRecord(b"", 0)
+    found.error = lambda: error  # type: ignore[method-assign]
+    return found
+
+
 def test_a_fatal_error_ends_the_process(ground: Ground) -> None:
     taking, client, _ = consuming(ground, [])
-    bad = FakeRecord(b"", 0)
-    bad.error = lambda: NoTopic()  # type: ignore[method-assign]
-    client.batches = [[bad]]
-    with pytest.raises(ConsumerRefused):
+    client.batches = [[polled(FATAL)]]
+    with pytest.raises(ConsumerRefused, match="refused it"):
         taking.run_once()
+
+
+def test_another_error_passes_by_itself(ground: Ground) -> None:
+    taking, client, _ = consuming(ground, [])
+    client.batches = [[polled(NO_TOPIC)]]
+    assert taking.run_once() == 0
+
+
+def test_a_fatal_error_of_the_dead_letters_ends_the_process(ground: Ground) -> None:
+    taking, client, letters = consuming(ground, [b"no record"])
+    letters.refuses = FATAL
+    with pytest.raises(KafkaException, match="refused it"):
+        taking.run_once()
+    assert "committed" not in client.did
 
 
 # ---- forwarder ---------------------------------------------------------------------------------
@@ -342,7 +354,7 @@ def test_a_process_held_up_past_half_its_lease_sends_nothing(ground: Ground) -> 
 def test_a_message_that_no_broker_takes_stays_and_holds_up_no_other(ground: Ground) -> None:
     bad = committed(ground)
     producer = FakeProducer()
-    producer.error = NoTopic()
+    producer.error = NO_TOPIC
     forwarder = forwarding(ground, producer)
     forwarder.run_once()
     forwarder.run_once()
@@ -353,6 +365,31 @@ def test_a_message_that_no_broker_takes_stays_and_holds_up_no_other(ground: Grou
     forwarder.run_once()
     forwarder.run_once()
     assert ground.state(good) == "FORWARDED"
+
+
+def test_after_a_fatal_error_at_produce_the_loop_ends_and_what_was_acknowledged_is_marked(
+    ground: Ground,
+) -> None:
+    good = committed(ground)
+    producer = FakeProducer()
+    producer.holding = True
+    forwarder = forwarding(ground, producer)
+    forwarder.run_once()
+    producer.holding, producer.refuses = False, FATAL
+    bad = committed(ground)
+    with pytest.raises(ProducerFailed, match="refused it"):
+        forwarder.run()
+    assert (ground.state(good), ground.state(bad)) == ("FORWARDED", "COMMITTED")
+    assert ground.shown(bad).last_error == FATAL.str()
+
+
+def test_after_a_fatal_error_in_a_report_the_loop_ends(ground: Ground) -> None:
+    tx_id = committed(ground)
+    producer = FakeProducer()
+    producer.error = FATAL
+    with pytest.raises(ProducerFailed, match="refused it"):
+        forwarding(ground, producer).run()
+    assert ground.shown(tx_id).last_error == FATAL.str()
 
 
 def test_every_report_comes_before_the_lease_is_over() -> None:
