@@ -12,6 +12,7 @@ import structlog
 
 from backends.settings import Settings
 from idempotency.archive.contract import DayOpen, NotAllowed, date_of
+from idempotency.error_mapping import errors
 from idempotency.ledger import LedgerError
 from idempotency.partitions import LOOKBACK_TABLES, ensure_partitions
 from idempotency.sql_ledger import SqlLedger
@@ -58,7 +59,8 @@ class LookbackUpkeep:
     def run_once(self) -> int:
         """Makes partitions, and archives what is old enough. Returns the number of days that left. Raises
         LedgerError."""
-        ensure_partitions(self._ledger.database, tables=LOOKBACK_TABLES)
+        with errors():
+            ensure_partitions(self._ledger.database, tables=LOOKBACK_TABLES)
         if not self._settings.archive or not self._holds():
             return 0
         left = 0

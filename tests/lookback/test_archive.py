@@ -2,14 +2,19 @@
 
 import gzip
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from backends.lookback_settings import LookbackSettings
 from backends.settings import DatabaseSettings, Settings
+from backends.sql.database import Database, database_url
+from backends.sql.errors import SqlAway, SqlError, SqlTimeout
 from idempotency.archive.contract import DayOpen, compact
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.ledger import LedgerUnavailable
+from idempotency.sql_ledger import SqlLedger
 from lookback.archive import TransactionArchive, open_archive
 from lookback.desk import SqlLookbackDesk
 from lookback.history import PastTransactions
@@ -111,6 +116,35 @@ def test_the_upkeep_makes_partitions_and_archives_what_it_may(
     assert desk.find(names[0])[0].state == "FORWARDED"
     assert ground.state(still_open) == "PREPARED"
     assert LookbackUpkeep(settings, ground.ledger, "two").run_once() == 0, "one holds the duty"
+
+
+@pytest.mark.parametrize("error", [SqlAway, SqlTimeout])
+def test_the_upkeep_looks_again_after_an_outage_or_a_lock(
+    ground: Ground, settings: Settings, monkeypatch: pytest.MonkeyPatch, error: type[SqlError]
+) -> None:
+    upkeep, looks = LookbackUpkeep(settings, ground.ledger, "one"), 0
+
+    def fails(*_: object, **__: object) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            upkeep.stop()
+        raise error("no answer")
+
+    monkeypatch.setattr("lookback.upkeep.ensure_partitions", fails)
+    monkeypatch.setattr("lookback.upkeep._AGAIN_S", 0.0)
+    upkeep.run()
+    assert looks == 2
+
+
+def test_the_upkeep_without_its_postgresql_raises_an_error_of_the_ledger(
+    ground: Ground, settings: Settings
+) -> None:
+    upkeep = LookbackUpkeep(settings, ground.ledger, "one")
+    nobody = Database(database_url("postgresql://hongyan@127.0.0.1:1/hongyan"))
+    upkeep._ledger = cast(SqlLedger, SimpleNamespace(database=nobody))
+    with pytest.raises(LedgerUnavailable, match="away"):
+        upkeep.run_once()
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
