@@ -3,8 +3,8 @@
     poll → decode → database transaction → dead letters acknowledged → offsets committed
 
 The offset of a record passes only after the commit of its database transaction. A crash in between has the
-batch read again, and applying it again changes nothing. While the database is away the partitions are
-paused, and polling goes on, so that the group keeps its members.
+batch read again, and applying it again changes nothing. While the database is away, or no dead letter is
+taken, the partitions are paused, and polling goes on, so that the group keeps its members.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from message.lookback import (
 log = structlog.get_logger(__name__)
 POLL_S: Final = 0.2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_LETTERS_PAUSE_S: Final = 1.0
 _FAREWELL_S: Final = 2.0
 Place = tuple[str, int]
 """Topic and partition."""
@@ -88,15 +89,18 @@ class LookbackConsumer:
         self._monotonic = monotonic
         self._stop = threading.Event()
         self._lost: set[Place] = set()  # written by callbacks in the polls of `run`
+        self._paused = False  # written by `run`, read by callbacks in its polls
         self.beat = monotonic()
         """Time of the last round; `run` writes it, the health page reads it."""
         self.away: str | None = None
         """Why the database gives no answer, None while it does; `run` writes it."""
+        self.held: str | None = None
+        """Why the dead letters cannot be written, None while they can; `run` writes it."""
         self.assigned = False
         """Whether the group gave partitions to this process; `run` writes it."""
 
     def stop(self) -> None:
-        """Ends `run` after the batch under way; idempotent."""
+        """Ends `run` after the batch under way, or after the try under way to write it; idempotent."""
         self._stop.set()
 
     def run(self) -> None:
@@ -159,8 +163,10 @@ class LookbackConsumer:
         ]
         poison = [*batch.poison, *refused]
         self._count(taken.did, poison)
-        if not self._parts.poison.write(poison):
+        if not self._parts.poison.write(poison, self._wait_for_letters):
             return False
+        self.held = None
+        self._resume()
         self._on_taken()
         return True
 
@@ -184,7 +190,30 @@ class LookbackConsumer:
         if not self.away:
             log.error("ledger_away", stage="lookback", cause=str(cause))
         self.away = str(cause)
+        self._pause()
+
+    def _go_on(self) -> None:
+        if self.away:
+            self.away = None
+            log.info("ledger_back", stage="lookback")
+            self._resume()
+
+    def _wait_for_letters(self, cause: str) -> bool:
+        """Waits between two tries to write dead letters. Returns False once `stop` was set."""
+        self.held = cause
+        if not self._stop.is_set():
+            self._pause()
+            self._keep_alive(_LETTERS_PAUSE_S)
+        return not self._stop.is_set()
+
+    def _pause(self) -> None:
+        self._paused = True
         self._parts.consumer.pause(self._parts.consumer.assignment())
+
+    def _resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._parts.consumer.resume(self._parts.consumer.assignment())
 
     def _keep_alive(self, pause_s: float) -> None:
         """Polls paused partitions: no record comes, and the group keeps its member."""
@@ -192,12 +221,6 @@ class LookbackConsumer:
         message = self._parts.consumer.poll(pause_s)
         if message is not None and message.error() is not None:
             _judge(message.error())
-
-    def _go_on(self) -> None:
-        if self.away:
-            self.away = None
-            log.info("ledger_back", stage="lookback")
-            self._parts.consumer.resume(self._parts.consumer.assignment())
 
     def _count(self, did: Counter[str], poison: Sequence[PoisonRecord]) -> None:
         for name, count in did.items():
@@ -224,7 +247,7 @@ class LookbackConsumer:
         """A pause survives losing and regaining a partition: resumes, then pauses anew."""
         self.assigned = True
         consumer.resume(list(places))
-        if self.away:
+        if self._paused:
             consumer.pause(list(places))
 
     def _gone(self, _consumer: Any, places: Sequence[Any]) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -16,7 +15,6 @@ log = structlog.get_logger(__name__)
 PRODUCER: Final = {"delivery.timeout.ms": 8_000, "topic.metadata.propagation.max.ms": 5_000}
 """A missing topic is reported within seconds; every attempt ends before the flush gives up."""
 _FLUSH_S: Final = 10.0
-_RETRY_S: Final = 1.0
 _DETAIL_CHARACTERS: Final = 500
 _HEADERS_LEFT_OUT: Final = (
     "; the name of a header is not UTF-8, and the letter has none of the headers"
@@ -49,16 +47,16 @@ class _Letter(NamedTuple):
 
 
 class PoisonWriter:
-    """Belongs to the consumer's thread; `stop` ends its waits, from any thread."""
+    """Belongs to the consumer's thread."""
 
-    def __init__(self, producer: Any, topic: str, stop: threading.Event) -> None:
+    def __init__(self, producer: Any, topic: str) -> None:
         self._producer = producer
         self._topic = topic
-        self._stop = stop
 
-    def write(self, poison: Sequence[PoisonRecord]) -> bool:
-        """Writes all of them, as often as it takes. Returns False if `stop` was set before all were
-        acknowledged: their offsets must not pass then. Raises KafkaException after a fatal error."""
+    def write(self, poison: Sequence[PoisonRecord], wait: Callable[[str], bool]) -> bool:
+        """Writes all of them, as often as it takes. `wait` gets the cause after a failed try, and returns
+        whether to try again. Returns False if not all were acknowledged: their offsets must not pass then.
+        Raises KafkaException after a fatal error."""
         left = {one.origin: _letter(one) for one in poison}
         while left:
             failed = self._write_once(left)
@@ -67,7 +65,7 @@ class PoisonWriter:
                 break
             cause = next(iter(failed.values()))
             log.error("dead_letters_held", topic=self._topic, records=len(left), cause=cause)
-            if self._stop.wait(_RETRY_S):
+            if not wait(f"{self._topic} takes no dead letters ({cause})"):
                 return False
         return True
 

@@ -101,7 +101,6 @@ def open_lookback(
     metrics = LookbackMetrics()
     _watch(settings, ledger, wires, metrics, name, stack)
     store = open_store(ledger, settings)
-    stopping = threading.Event()
     forwarder = _forwarder(settings, store, metrics, name, stack)
     checks = CheckScheduler(
         store,
@@ -112,11 +111,10 @@ def open_lookback(
         poll_s=settings.lookback.poll_s,
         on_committed=forwarder.wake,
     )
-    parts = _consumer_parts(settings, store, terms, metrics, stopping)
+    parts = _consumer_parts(settings, store, terms, metrics)
     taking = LookbackConsumer(
         parts, settings.lookback.topic, settings.lookback.batch, on_taken=forwarder.wake
     )
-    stack.callback(stopping.set)
     upkeep = LookbackUpkeep(settings, ledger, name)
     desk = SqlLookbackDesk(store)
     metrics.show_queues(store.oldest_committed, desk.unresolved_counts, checks.in_check)
@@ -210,7 +208,6 @@ def _consumer_parts(
     store: LookbackStore,
     terms: Mapping[str, TxTerms],
     metrics: LookbackMetrics,
-    stopping: threading.Event,
 ) -> ConsumerParts:
     kafka = replace(
         settings.kafka, group_id=GROUP.format(settings.kafka.group_id), group_instance_id=""
@@ -220,7 +217,7 @@ def _consumer_parts(
     return ConsumerParts(
         consumer(kafka, protocol=protocol, client_id="lookback", on_commit=_judge_commit),
         store,
-        PoisonWriter(letters, dead_letter_topic(settings.kafka.topic_prefix), stopping),
+        PoisonWriter(letters, dead_letter_topic(settings.kafka.topic_prefix)),
         terms,
         metrics,
         TopicPartition,
@@ -238,8 +235,8 @@ def _health(loops: LookbackLoops, threads: ThreadGroup, stop: threading.Event) -
     def not_ready() -> str | None:
         if stop.is_set():
             return "draining"
-        if loops.consumer.away:
-            return loops.consumer.away
+        if cause := loops.consumer.away or loops.consumer.held:
+            return cause
         return None if loops.consumer.assigned else "the group has given no partition yet"
 
     return Health(

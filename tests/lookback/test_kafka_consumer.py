@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -55,7 +54,7 @@ class Outage:
 
 
 def taking(client: Any, store: Takes, topic: str) -> LookbackConsumer:
-    poison = PoisonWriter(FakeProducer(), "dead", threading.Event())
+    poison = PoisonWriter(FakeProducer(), "dead")
     metrics = LookbackMetrics()
     parts = ConsumerParts(client, store, poison, {KIND: TERMS}, metrics, TopicPartition)
     return LookbackConsumer(parts, topic, 100)

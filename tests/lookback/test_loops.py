@@ -2,6 +2,7 @@
 
 import struct
 import threading
+import time
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -86,7 +87,12 @@ class Store:
         return taken
 
 
-def consuming(ground: Ground, values: Sequence[bytes], away: int = 0) -> tuple[Any, Any, Any]:
+def consuming(
+    ground: Ground,
+    values: Sequence[bytes],
+    away: int = 0,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> tuple[Any, Any, Any]:
     """Returns consumer, its Kafka client and the producer of dead letters."""
     did: list[str] = []
     client = FakeConsumer([[FakeRecord(value, n) for n, value in enumerate(values)]], did)
@@ -95,12 +101,14 @@ def consuming(ground: Ground, values: Sequence[bytes], away: int = 0) -> tuple[A
     parts = ConsumerParts(
         client,
         store,
-        PoisonWriter(letters, "dead", threading.Event()),
+        PoisonWriter(letters, "dead"),
         {KIND: TERMS},
         LookbackMetrics(),
         lambda topic, partition, offset: (topic, partition, offset),
     )
-    taking = LookbackConsumer(parts, "look_back_msg", 100, wall_ms=lambda: ground.world.now)
+    taking = LookbackConsumer(
+        parts, "look_back_msg", 100, wall_ms=lambda: ground.world.now, monotonic=monotonic
+    )
     return taking, client, letters
 
 
@@ -202,10 +210,9 @@ def test_a_record_that_the_store_refuses_is_a_dead_letter_and_the_others_go_on(
     assert ground.state(tx_id) == "COMMITTED"
 
 
-def test_poison_whose_headers_cannot_be_read_is_a_dead_letter_without_them_however_often_tried(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("lookback.dead_letters._RETRY_S", 0.0)
+def test_poison_whose_headers_cannot_be_read_is_a_dead_letter_without_them_however_often_tried() -> (
+    None
+):
     odd = FakeRecord(b"{", 0, headers=SystemError("returned a result with an exception"))
     kept = FakeRecord(b"{", 1, headers=[("theirs", b"kept")])
     letters = FakeProducer()
@@ -218,8 +225,9 @@ def test_poison_whose_headers_cannot_be_read_is_a_dead_letter_without_them_howev
         letters.error = None
 
     letters.flush = flush  # type: ignore[method-assign]
-    writer = PoisonWriter(letters, "dead", threading.Event())
-    assert writer.write([PoisonRecord(one, "not_json", "at $: no JSON") for one in (odd, kept)])
+    writer = PoisonWriter(letters, "dead")
+    poison = [PoisonRecord(one, "not_json", "at $: no JSON") for one in (odd, kept)]
+    assert writer.write(poison, lambda _cause: True)
     assert len(flushes) == 2
     for _topic, _value, key, headers in (letters.sent[0], letters.sent[2]):
         assert (key, [name for name, _ in headers if "dead" not in name]) == (b"k", [])
@@ -231,9 +239,55 @@ def test_poison_whose_headers_cannot_be_read_is_a_dead_letter_without_them_howev
 def test_without_its_dead_letter_the_offset_holds(ground: Ground) -> None:
     taking, client, letters = consuming(ground, [b"no record"])
     letters.error = NO_TOPIC
-    taking._parts.poison._stop.set()
+    taking.stop()
     taking.run_once()
-    assert "committed" not in client.did
+    assert client.did == ["taken", "produced"]
+    assert client.polls == 0
+
+
+def test_while_no_dead_letter_is_taken_the_group_keeps_its_member_and_stop_ends_it(
+    ground: Ground,
+) -> None:
+    """A process that does not poll leaves the group, and one whose beat stands still is restarted."""
+    now = [0.0]
+    taking, client, letters = consuming(ground, [b"no record"], monotonic=lambda: now[0])
+    letters.error = NO_TOPIC
+    beats: list[float] = []
+
+    def poll(_timeout: float) -> None:
+        now[0] += 1
+        beats.append(taking.beat)
+        if len(beats) == 3:
+            taking.stop()
+
+    client.poll = poll
+    taking.run()
+    assert beats[:3] == [0.0, 1.0, 2.0]
+    assert client.did == ["subscribed", "taken", *["produced", "paused"] * 3, "closed"]
+    assert "UNKNOWN_TOPIC_OR_PART" in taking.held
+
+
+def test_once_its_dead_letter_is_taken_the_partitions_go_on(ground: Ground) -> None:
+    taking, client, letters = consuming(ground, [b"no record"])
+    letters.error = NO_TOPIC
+
+    def poll(_timeout: float) -> None:
+        letters.error = None
+        taking._gained(client, ["another"])
+
+    client.poll = poll
+    taking.run_once()
+    regained = ["resumed", "paused"]
+    assert client.did == [
+        "taken",
+        "produced",
+        "paused",
+        *regained,
+        "produced",
+        "resumed",
+        "committed",
+    ]
+    assert taking.held is None
 
 
 def polled(error: KafkaError) -> FakeRecord:

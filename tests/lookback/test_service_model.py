@@ -5,7 +5,6 @@ passes behind its rows. FORWARDED means in Kafka as it was prepared. A park has 
 have ended leave. tests/lookback/test_model.py has decisions, checks and leases.
 """
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -179,7 +178,7 @@ class LookbackService(RuleBasedStateMachine):
         parts = ConsumerParts(
             reader,
             self.ground.store,
-            PoisonWriter(FakeProducer(), "dead", threading.Event()),
+            PoisonWriter(FakeProducer(), "dead"),
             {KIND: TERMS},
             LookbackMetrics(),
             lambda _topic, _partition, offset: offset,

@@ -1,7 +1,9 @@
-"""The endpoints of a configuration, and a check that was not made."""
+"""The endpoints of a configuration, a check that was not made, and the health page."""
 
+import threading
 from contextlib import ExitStack
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -11,8 +13,11 @@ from channels.transports import TransportRouter
 from lookback.check import Answer, Checker, CheckReply
 from lookback.checks.errors import CheckNotMade
 from lookback.checks.factory import open_checks
+from lookback.consumer import ConsumerParts, LookbackConsumer
 from lookback.scheduler import asked
+from lookback.wiring import LookbackLoops, _health
 from message.ids import new_id
+from sending.runtime.threads import ThreadGroup
 
 
 def opened(checks: dict[str, dict[str, Any]]) -> set[str]:
@@ -46,3 +51,13 @@ def test_a_check_that_was_not_made_is_told_apart() -> None:
     row: Any = type("Row", (), {"biz_type": "order", "biz_id": "1", "tx_id": new_id()})
     reply = asked(checker, row)
     assert reply == CheckReply(Answer.UNKNOWN, "the endpoint's breaker is open", made=False)
+
+
+def test_readyz_gives_the_reason_while_no_dead_letter_is_taken() -> None:
+    taking = LookbackConsumer(cast(ConsumerParts, None), "look_back_msg", 1)
+    taking.assigned = True
+    loops = cast(LookbackLoops, SimpleNamespace(consumer=taking))
+    health = _health(loops, ThreadGroup(), threading.Event())
+    assert health.ready()[0]
+    taking.held = "hongyan.dead takes no dead letters (TOPIC_AUTHORIZATION_FAILED)"
+    assert health.ready() == (False, {"reason": taking.held, "missing_topics": []})
