@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from sqlalchemy import text
 
 from backends.lookback_settings import LookbackSettings
 from backends.settings import DatabaseSettings, Settings
@@ -15,9 +16,11 @@ from idempotency.archive.contract import DayOpen, compact
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.ledger import LedgerUnavailable
 from idempotency.sql_ledger import SqlLedger
-from lookback.archive import TransactionArchive, open_archive
+from lookback.archive import _OPEN_BY_INDEX, TransactionArchive, open_archive
 from lookback.desk import SqlLookbackDesk
 from lookback.history import PastTransactions
+from lookback.states import OPEN_STATES
+from lookback.transaction import TxRow
 from lookback.upkeep import LookbackUpkeep
 from message.lookback import day_of
 from tests.idempotency.making import World
@@ -70,17 +73,17 @@ def test_a_day_leaves_whole_and_stays_readable(
     assert desk.find("nobody") == []
 
 
-@pytest.mark.parametrize(
-    "state", ["PREPARED", "CHECKING", "COMMITTED", "EARLY_COMMIT", "UNRESOLVED"]
-)
+@pytest.mark.parametrize("state", sorted(state.value for state in OPEN_STATES))
 def test_a_day_with_an_open_transaction_stays(
     ground: Ground, archive: TransactionArchive, state: str
 ) -> None:
     """Invariant 10."""
     names = ended(ground)
     tx_id = ground.tx()
-    early = state in ("EARLY_COMMIT", "UNRESOLVED")
-    ground.take(ground.commit(tx_id) if early else ground.prepare(tx_id))
+    early = {"EARLY_ROLLBACK": ground.rollback} | dict.fromkeys(
+        ("EARLY_COMMIT", "UNRESOLVED"), ground.commit
+    )
+    ground.take(early.get(state, ground.prepare)(tx_id))
     if state == "CHECKING":
         ground.world.advance(IMMUNITY)
         ground.claim()
@@ -94,6 +97,24 @@ def test_a_day_with_an_open_transaction_stays(
     with pytest.raises(DayOpen):
         archive.archive(day_of(names[0]))
     assert {ground.state(name) for name in names} == {"FORWARDED", "ROLLED_BACK"}
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
+def test_whether_a_day_is_open_is_read_by_indexes(ground: Ground) -> None:
+    """Writers wait meanwhile: the move of the day holds the table's lock."""
+    day = day_of(ended(ground)[0])
+    columns = ", ".join(name for name in TxRow.__struct_fields__ if name != "tx_id")
+    question = text(f"EXPLAIN (ANALYZE) {_OPEN_BY_INDEX.format(table='lookback_transactions')}")
+    with ground.ledger.database.begin() as connection:
+        connection.exec_driver_sql(
+            f"INSERT INTO lookback_transactions (tx_id, {columns})"
+            f" SELECT DISTINCT ON (n) lpad(n::text, 32, '0'), {columns}"
+            f" FROM lookback_transactions, generate_series(1, 5000) AS n WHERE day = {day}"
+        )
+        connection.exec_driver_sql("ANALYZE lookback_transactions")
+        plan = "\n".join(connection.execute(question, {"day": day}).scalars())
+        connection.rollback()
+    assert "Rows Removed by Filter" not in plan, plan
 
 
 def test_a_young_day_is_not_named(ground: Ground, archive: TransactionArchive) -> None:
