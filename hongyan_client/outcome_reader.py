@@ -33,6 +33,8 @@ log = logging.getLogger("hongyan_client")
 _POLL_S: Final = 0.2
 _BATCH: Final = 500
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
+_FATAL: Final = "_FATAL"
+"""Code of a polled message after a fatal error; its own `fatal()` is False."""
 _SAFE_READER: Final[Mapping[str, Property]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,  # it would be stored before the handler has returned
@@ -154,7 +156,7 @@ class OutcomeReader:
         """Returns the place of a record; None for a report of librdkafka. Raises ClientError."""
         error = message.error()
         if error is not None:
-            if error.fatal():
+            if error.fatal() or error.name() == _FATAL:
                 raise ClientError(f"Kafka refused the reader ({error.str()}); start it anew")
             log.warning("outcomes: %s", error.str())
             return None

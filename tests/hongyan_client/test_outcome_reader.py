@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
-from hongyan_client import OutcomeEvent, OutcomeReader, State, WrongProperties
+from hongyan_client import ClientError, OutcomeEvent, OutcomeReader, State, WrongProperties
 from hongyan_client import outcome_reader as module
 from hongyan_client.outcome_reader import PlacedOutcome
 from tests.harness.waiting import await_
@@ -184,6 +185,21 @@ def test_a_record_that_is_no_event_is_passed_over_and_counted(
     assert ground.read(1) == ["e-2"]
     assert ground.figures().unreadable == 2
     assert "version 9; this reader knows 1" in library_log.getvalue()
+
+
+def test_a_fatal_error_ends_the_reader() -> None:
+    told = SimpleNamespace(
+        poll=lambda _timeout: None,
+        consume=lambda *_: [SimpleNamespace(error=lambda: KafkaError(KafkaError._FATAL, "fenced"))],
+    )
+    reader = OutcomeReader(NOWHERE, group_id="x")
+    reader._consumer, real = told, reader._consumer  # type: ignore[assignment]
+    try:
+        with pytest.raises(ClientError, match="start it anew"):
+            reader.run(lambda _events: None, threading.Event())
+    finally:
+        reader._consumer = real
+        reader.close()
 
 
 def test_a_reader_names_its_system() -> None:

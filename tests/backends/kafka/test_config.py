@@ -126,6 +126,9 @@ class Refusal:
     def code(self) -> int:
         return self._code
 
+    def name(self) -> str:
+        return kafka.KafkaError(self._code).name()
+
 
 @pytest.mark.parametrize(
     ("code", "fatal", "refused"),
