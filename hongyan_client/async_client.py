@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -22,6 +23,8 @@ from message.producer_properties import Property
 from message.vocabulary import DEFAULT_TOPIC_PREFIX
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.002, 0.1
+_SPILL_S: Final = 5.0
+"""Longest wait for room in the overflow's queue, of the one call whose turn it is."""
 _TOGETHER: Final = 1_000
 """Sends of `send_many` that are under way together."""
 
@@ -120,7 +123,8 @@ class AsyncClient:
                 return
             if not self._core.has_overflow:
                 raise self._core.publisher.buffer_full(deadline_s)
-            spilled = asyncio.ensure_future(asyncio.to_thread(self._core.enqueue, send, wired, 0))
+            spill = partial(self._core.enqueue, send, wired, 0, spill_s=_SPILL_S)
+            spilled = asyncio.ensure_future(asyncio.to_thread(spill))
             turn_ends = stack.pop_all()  # once the thread is done, even if this call is cancelled
             spilled.add_done_callback(lambda _spilled: turn_ends.close())
         await asyncio.shield(spilled)

@@ -125,10 +125,17 @@ class ClientCore:
         return send, future, wired
 
     def enqueue(
-        self, send: PendingSend, wired: Wired, deadline_s: float, *, last: bool = True
+        self,
+        send: PendingSend,
+        wired: Wired,
+        deadline_s: float,
+        *,
+        last: bool = True,
+        spill_s: float | None = None,
     ) -> None:
         """Hands a send to the buffer, or to the overflow once the deadline is over. Raises BufferFull,
-        ClientClosed. With `last` False BufferFull comes before the overflow is asked."""
+        ClientClosed. With `last` False BufferFull comes before the overflow is asked. `spill_s`: longest
+        wait for room in the overflow's queue; None: as long as for the buffer."""
         parts, size, route, _ = wired
         self._counts.begin()
         try:
@@ -137,7 +144,9 @@ class ClientCore:
             except (MustWait, BufferFull) as exc:
                 if self._queue is None or (isinstance(exc, BufferFull) and not last):
                     raise
-                self._spill(self._queue, send, wired, deadline_s, exc)
+                self._spill(
+                    self._queue, send, wired, deadline_s if spill_s is None else spill_s, exc
+                )
         except BaseException:  # also of a signal: the send has no end to be counted
             self._counts.withdraw()
             raise
