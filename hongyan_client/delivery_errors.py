@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from hongyan_client.errors import NotDelivered, SendFailed, SendInDoubt
+from message.kafka_errors import is_fatal
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -57,7 +58,7 @@ def refusal(exc: Exception) -> NotDelivered | None:
     if not hasattr(error, "name"):
         text = f"the record has parts of a wrong type ({exc}); key, value and headers are bytes"
         return NotDelivered(text, "wrong_type", repeatable=False)
-    if error.fatal() or error.name() == "_FATAL":
+    if is_fatal(error):
         return None
     failed = failure_of(error, "its topic")
     return NotDelivered(str(failed), failed.code, repeatable=failed.repeatable)

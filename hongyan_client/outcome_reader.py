@@ -21,6 +21,7 @@ import msgspec
 
 from hongyan_client.errors import ClientError, WrongProperties
 from hongyan_client.kafka_log import KafkaLog
+from message.kafka_errors import is_fatal
 from message.outcome_event import VERSION, OutcomeEvent
 from message.producer_properties import REASON, SAFE, Property, refused_property
 from message.vocabulary import DEFAULT_TOPIC_PREFIX, outcome_topic
@@ -33,8 +34,6 @@ log = logging.getLogger("hongyan_client")
 _POLL_S: Final = 0.2
 _BATCH: Final = 500
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
-_FATAL: Final = "_FATAL"
-"""Code of a polled message after a fatal error; its own `fatal()` is False."""
 _SAFE_READER: Final[Mapping[str, Property]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,  # it would be stored before the handler has returned
@@ -156,7 +155,7 @@ class OutcomeReader:
         """Returns the place of a record; None for a report of librdkafka. Raises ClientError."""
         error = message.error()
         if error is not None:
-            if error.fatal() or error.name() == _FATAL:
+            if is_fatal(error):
                 raise ClientError(f"Kafka refused the reader ({error.str()}); start it anew")
             log.warning("outcomes: %s", error.str())
             return None

@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
-from backends.kafka.clients import is_fatal
 from idempotency.ledger import LedgerUnavailable
 from lookback.dead_letters import PoisonRecord, PoisonWriter
 from lookback.metrics import LookbackMetrics
 from lookback.store import TakenRecords
 from lookback.transaction import TxTerms
+from message.kafka_errors import is_fatal
 from message.lookback import (
     LookbackMessageError,
     LookbackRecord,

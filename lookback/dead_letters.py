@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from backends.kafka.clients import KafkaException, is_fatal
+from backends.kafka.clients import KafkaException
 from backends.kafka.message_headers import Headers, headers_of
+from message.kafka_errors import is_fatal
 from sending.dead_letters.headers import DETAIL, ORIGIN, REASON
 
 log = structlog.get_logger(__name__)

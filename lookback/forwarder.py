@@ -14,12 +14,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
-from backends.kafka.clients import KafkaException, is_fatal
+from backends.kafka.clients import KafkaException
 from idempotency.ledger import LedgerError
 from idempotency.payload_cipher import PayloadUnreadable
 from lookback.metrics import LookbackMetrics
 from lookback.store import Forwarded
 from lookback.transaction import TxRow, prepared
+from message.kafka_errors import is_fatal
 from message.lookback import TX_HEADER
 from message.producer_properties import request_timeout_ms
 

@@ -42,6 +42,7 @@ from backends.kafka.config import (
     producer_config,
 )
 from backends.settings import KafkaSettings, SettingsError
+from message.kafka_errors import is_fatal
 
 __all__ = [
     "OFFSET_INVALID",
@@ -61,7 +62,6 @@ __all__ = [
     "existing_topics",
     "group_refusal",
     "is_embedded",
-    "is_fatal",
     "member_epoch",
     "producer",
     "resolve_group_protocol",
@@ -87,8 +87,6 @@ _LIST_S = 10.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 5.0
 _PROBE_S = 10.0
 _PROBE_POLL_S = 0.05
-_FATAL: Final = "_FATAL"
-"""Code of a polled message, and of a producer's refusal, after a fatal error."""
 _PROBE_GROUP = "{}-protocol-probe"
 _PROBE_TOPIC = "{}.protocol-probe"
 
@@ -123,12 +121,6 @@ def offset_reader(settings: KafkaSettings) -> Consumer:
     nothing."""
     alone = msgspec.structs.replace(settings, group_instance_id="")
     return _client(Consumer, consumer_config(alone, "classic"), None, quiet=True)
-
-
-def is_fatal(error: KafkaError) -> bool:
-    """Whether the client cannot go on. An error of a poll, a report or `produce` shows it by its code
-    alone: even then its `fatal()` is False."""
-    return bool(error.fatal() or error.name() == _FATAL)
 
 
 def group_refusal(error: KafkaError) -> str:

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
-from backends.kafka.clients import is_fatal
 from backends.kafka.message_headers import Headers, headers_of
 from dispatcher.dead_letters.writer import Poison
 from dispatcher.kafka.backpressure import Backpressure
@@ -29,6 +28,7 @@ from dispatcher.metrics import Metrics
 from dispatcher.pipeline.work import Assignment, KafkaRecord, PartitionState
 from message.envelope import EnvelopeError, Notification, check_account, check_arrival, decode
 from message.foreign_text import shown
+from message.kafka_errors import is_fatal
 from message.vocabulary import Lane, lane_of_topic
 from sending.runtime.clock import Clock
 
