@@ -201,10 +201,11 @@ class Recalling:
 
     def _page(self, asked: _Asked, after: Covered | None) -> list[Covered]:
         """Returns the rows behind `after`, once none of them waits to be sent, nor is being sent."""
-        self._announced(asked, self._rows_of(asked, after))
-        rows = self._cancelled(asked, after)
+        rows = self._rows_of(asked, after)
+        self._announced(asked, rows)
+        rows = self._cancelled(asked, after, rows)
         while any(row.state is State.IN_FLIGHT for row in rows) and self._wait():
-            rows = self._cancelled(asked, after)
+            rows = self._cancelled(asked, after, self._rows_of(asked, after))
         return rows
 
     def _rows_of(self, asked: _Asked, after: Covered | None) -> list[Covered]:
@@ -219,10 +220,11 @@ class Recalling:
             [self._event(at, row, Stage.RECALL_ASKED, row.state, reason) for row in rows]
         )
 
-    def _cancelled(self, asked: _Asked, after: Covered | None) -> list[Covered]:
-        """Ends the page's waiting rows and returns all its rows. Reads them again after each try, since
-        other processes may move them."""
-        rows = self._rows_of(asked, after)
+    def _cancelled(
+        self, asked: _Asked, after: Covered | None, rows: list[Covered]
+    ) -> list[Covered]:
+        """Ends the waiting ones of the page's rows and returns all its rows. Reads them again after each
+        try, since other processes may move them."""
         for _ in range(_TRIES):
             waiting = [row for row in rows if row.state is State.RETRY]
             if not waiting:
