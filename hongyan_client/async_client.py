@@ -17,7 +17,7 @@ from hongyan_client.metrics import ClientFigures, Observer
 from hongyan_client.options import DEFAULT_OPTIONS, ClientOptions
 from hongyan_client.overflow import OpenOverflow
 from hongyan_client.sends.pending_send import PendingSend, SentNotification
-from hongyan_client.sends.waiting_line import Turn, WaitingLine
+from hongyan_client.sends.waiting_line import WaitingCall, WaitingLine
 from message.envelope import Notification
 from message.producer_properties import Property
 from message.vocabulary import DEFAULT_TOPIC_PREFIX
@@ -130,7 +130,7 @@ class AsyncClient:
         await asyncio.shield(spilled)
 
     async def _took_in_turn(
-        self, turn: Turn, send: PendingSend, wired: Wired, until: float
+        self, turn: WaitingCall, send: PendingSend, wired: Wired, until: float
     ) -> bool:
         """Returns whether the buffer took the send until its deadline. What goes to the overflow goes
         there in turn, too."""

@@ -1,6 +1,6 @@
 """Calls of asyncio that wait for room in the buffer: first come, first served.
 
-So no record overtakes an earlier one of its key while both wait.
+No record overtakes an earlier one of its key while both wait.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 
 
-class Turn:
+class WaitingCall:
     """One call in the line. Its own loop alone waits for it."""
 
     def __init__(self) -> None:
@@ -40,21 +40,21 @@ class WaitingLine:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._turns: OrderedDict[Turn, None] = OrderedDict()  # written under the lock
+        self._turns: OrderedDict[WaitingCall, None] = OrderedDict()  # written under the lock
 
     def __len__(self) -> int:
         return len(self._turns)
 
-    def join(self) -> Turn:
+    def join(self) -> WaitingCall:
         """Returns a turn at the end of the line. Call it in the loop that waits."""
-        turn = Turn()
+        turn = WaitingCall()
         with self._lock:
             self._turns[turn] = None
             if len(self._turns) == 1:
                 turn.give()
         return turn
 
-    def leave(self, turn: Turn) -> None:
+    def leave(self, turn: WaitingCall) -> None:
         """Ends a turn, also one that never came. The call behind the first one is the first."""
         with self._lock:
             was_first = next(iter(self._turns)) is turn

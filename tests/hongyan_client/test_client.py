@@ -32,6 +32,8 @@ from hongyan_client import (
 )
 from hongyan_client.metrics import SendEnd
 from hongyan_client.overflow import ExpiringRecord
+from hongyan_client.overflow_queue import OverflowQueue
+from hongyan_client.sends.pending_send import PendingSend
 from message.envelope import decode
 from message.keys import delivery_key
 from message.outcome_event import receiver_hash
@@ -436,11 +438,38 @@ def test_what_waits_goes_to_the_overflow_in_the_order_of_the_calls() -> None:
         async with AsyncClient(NOWHERE, options=options, overflow=MemoryOverflow) as client:
             overflow: Any = client._core._overflow
             calls = [asyncio.ensure_future(client.send(notice(n, "k"))) for n in range(20)]
-            await asyncio.sleep(0.1)
+            fifteen_wait = lambda: len(client._line) == 15  # noqa: E731 - five are in the buffer
+            await asyncio.to_thread(await_, fifteen_wait, what="the others wait")
             calls.append(asyncio.ensure_future(client.send(notice(20, "k"), deadline_s=0)))
             assert all([(await call).is_spooled for call in calls])
         kept = [decode(one.record.value).id for one in overflow.kept]
         assert kept == [f"n-{n}" for n in range(21)]
+
+    asyncio.run(main())
+
+
+def test_a_call_whose_turn_it_is_waits_for_room_in_a_full_overflow_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, waits = threading.Event(), []
+    monkeypatch.setattr(MemoryOverflow, "keep", lambda *_: disk.wait(PATIENCE_S))
+    put_new = OverflowQueue.put_new
+
+    def noted(queue: OverflowQueue, send: PendingSend, deadline_s: float) -> None:
+        if deadline_s:
+            waits.append(deadline_s)
+        put_new(queue, send, deadline_s)
+
+    monkeypatch.setattr(OverflowQueue, "put_new", noted)
+
+    async def main() -> None:
+        options = ClientOptions(trace=False, limits=BufferLimits(records=1))
+        async with AsyncClient(NOWHERE, options=options, overflow=MemoryOverflow) as client:
+            sends = [client.send(notice(n, "k"), deadline_s=0) for n in range(3)]
+            calls = [asyncio.ensure_future(one) for one in sends]
+            await asyncio.to_thread(await_, lambda: len(waits) == 2, what="the queue is full")
+            disk.set()
+            assert all([(await call).is_spooled for call in calls])
 
     asyncio.run(main())
 
