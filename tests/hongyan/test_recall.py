@@ -1,4 +1,4 @@
-"""What the command prints of a recall with more deliveries than it lists."""
+"""The command's output for a recall with more deliveries than it lists."""
 
 import pytest
 

@@ -291,7 +291,7 @@ def test_once_its_dead_letter_is_taken_the_partitions_go_on(ground: Ground) -> N
 
 
 def polled(error: KafkaError) -> FakeRecord:
-    """What a poll gives in a record's place."""
+    """A report that a poll gives in a record's place."""
     found = FakeRecord(b"", 0)
     found.error = lambda: error  # type: ignore[method-assign]
     return found

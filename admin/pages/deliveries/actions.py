@@ -40,7 +40,7 @@ ACTIONS: Final = (
 """In the order of the page: what sends or settles it first, what ends it last."""
 COPIED_BEFORE: Final = OperatorVerdict.COPIED_BEFORE.value
 NEWS: Final = frozenset({*ACTIONS, COPIED_BEFORE})
-"""What a delivery's page may say was done."""
+"""Orders, and their outcome, that a delivery's page tells of."""
 DANGEROUS: Final = frozenset({Verb.ACCEPT_RISK.value, COPY, RECALL, Verb.DISCARD.value})
 _SENT: Final = (State.SENT, State.DELIVERED, State.UNDELIVERED)
 
