@@ -29,15 +29,11 @@ from message.receiver_hash import HashReceiver, no_hash
 
 _BYTES = frozenset({"receiver", "digest", "payload", "receiver_hash", "receiver_text_hash"})
 
-_FRESH: Final = """
-fresh AS MATERIALIZED (
-    SELECT *, false AS waits FROM input
-     WHERE (key IN (SELECT delivery_key FROM won)) IS TRUE
-)"""
+_IS_WON: Final = "(key IN (SELECT delivery_key FROM won)) IS TRUE"
 
-_FRESH_IN_LINE: Final = """
+_FRESH_IN_LINE: Final = f"""
 fresh AS MATERIALIZED (
-    SELECT *, state IN ('IN_FLIGHT', 'RETRY') AND ordering_key IS NOT NULL
+    SELECT *, NOT recalled AND wanted IN ('IN_FLIGHT', 'RETRY') AND ordering_key IS NOT NULL
               AND (message_id <> head OR EXISTS (
                SELECT FROM deliveries AS d
                 WHERE d.ordering_key = entering.ordering_key AND d.lane = entering.lane
@@ -45,55 +41,53 @@ fresh AS MATERIALIZED (
                   AND d.state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN'))) AS waits
       FROM (SELECT *, first_value(message_id) OVER (
                           PARTITION BY lane, ordering_key
-                          ORDER BY state NOT IN ('IN_FLIGHT', 'RETRY'), place) AS head
+                          ORDER BY recalled OR wanted NOT IN ('IN_FLIGHT', 'RETRY'), place) AS head
               FROM input
-             WHERE (key IN (SELECT delivery_key FROM won)) IS TRUE) AS entering
-)"""
+             WHERE {_IS_WON}) AS entering
+),"""  # noqa: S608 - ours
 
 # Plans must not depend on statistics. "= ANY (ARRAY[key])" can use an index and nothing else: no join
 # in another order, no scan for its sort. "state || ''" matches no partial index's condition.
 # "IS TRUE" makes a hashed subplan of IN. A join would be a nested loop: see
-# backends.sql.database._FIXED_PLANS.
+# backends.sql.database._FIXED_PLANS. Rows of arrays are made by a list of "unnest(…)": as a table,
+# "FROM unnest(…, …)" would keep each column apart before it has the rows (docs/decisions/313).
 _CLAIM: Final = """
 WITH{settled} clock AS MATERIALIZED (SELECT hongyan_now() AS ms),
-asked AS MATERIALIZED (
+input AS MATERIALIZED (
     SELECT i.*, (SELECT EXISTS (SELECT FROM recalls WHERE until > hongyan_now()))
                 AND wanted IN ('IN_FLIGHT', 'RETRY', 'PARKED')
-                AND hongyan_recalled(i.message_id, i.biz_id, i.noted_at, i.lane) AS recalled
-      FROM unnest(
-        %(key)s::text[], %(token)s::bigint[], %(state)s::text[], %(reason)s::text[],
-        %(attempt)s::int[], %(delay_ms)s::bigint[], %(lane)s::text[], %(message_id)s::text[],
-        %(biz_id)s::text[], %(ordering_key)s::text[], %(expires_at)s::bigint[],
-        %(policy_version)s::text[], %(resend_of)s::text[], %(topic)s::text[],
-        %(partition)s::int[], %(offset)s::bigint[], %(account)s::text[], %(call_key)s::text[],
-        %(call_digest)s::text[], %(receiver)s::bytea[], %(digest)s::bytea[], %(payload)s::bytea[],
-        %(template)s::text[], %(receiver_hash)s::bytea[], %(receiver_text_hash)s::bytea[],
-        %(noted_at)s::bigint[]
-    ) WITH ORDINALITY AS i (
-        key, token, wanted, why, tries, pause_ms, lane, message_id, biz_id, ordering_key,
-        expires_at, policy_version, resend_of, topic, partition, "offset", account, call_key,
-        call_digest, receiver, digest, payload, template, receiver_hash, receiver_text_hash, noted_at,
-        place)
-),
-input AS MATERIALIZED (
-    SELECT *, CASE WHEN recalled THEN 'DROPPED' ELSE wanted END AS state,
-           CASE WHEN recalled THEN 'recalled' ELSE why END AS reason,
-           (NOT recalled)::int * tries AS attempt,
-           CASE WHEN NOT recalled THEN pause_ms END AS delay_ms
-      FROM asked
+                AND hongyan_recalled(message_id, biz_id, noted_at, lane) AS recalled
+      FROM (SELECT
+        unnest(%(key)s::text[]) AS key, unnest(%(token)s::bigint[]) AS token,
+        unnest(%(state)s::text[]) AS wanted, unnest(%(reason)s::text[]) AS why,
+        unnest(%(attempt)s::int[]) AS tries, unnest(%(delay_ms)s::bigint[]) AS delay_ms,
+        unnest(%(lane)s::text[]) AS lane, unnest(%(message_id)s::text[]) AS message_id,
+        unnest(%(biz_id)s::text[]) AS biz_id, unnest(%(ordering_key)s::text[]) AS ordering_key,
+        unnest(%(expires_at)s::bigint[]) AS expires_at,
+        unnest(%(policy_version)s::text[]) AS policy_version,
+        unnest(%(resend_of)s::text[]) AS resend_of, unnest(%(topic)s::text[]) AS topic,
+        unnest(%(partition)s::int[]) AS partition, unnest(%(offset)s::bigint[]) AS "offset",
+        unnest(%(account)s::text[]) AS account, unnest(%(call_key)s::text[]) AS call_key,
+        unnest(%(call_digest)s::text[]) AS call_digest, unnest(%(receiver)s::bytea[]) AS receiver,
+        unnest(%(digest)s::bytea[]) AS digest, unnest(%(payload)s::bytea[]) AS payload,
+        unnest(%(template)s::text[]) AS template,
+        unnest(%(receiver_hash)s::bytea[]) AS receiver_hash,
+        unnest(%(receiver_text_hash)s::bytea[]) AS receiver_text_hash,
+        unnest(%(noted_at)s::bigint[]) AS noted_at,
+        generate_subscripts(%(key)s::text[], 1) AS place) AS i
 ),
 won AS (
     INSERT INTO delivery_keys (delivery_key, day)
     SELECT key, (ms / 86400000)::int FROM input CROSS JOIN clock ORDER BY key COLLATE "C"
     ON CONFLICT DO NOTHING
     RETURNING delivery_key
-),{fresh},
+),{fresh}
 kept AS (
     INSERT INTO payloads (message_id, day, body_digest, payload)
     SELECT s.message_id, (ms / 86400000)::int, s.digest, s.payload
       FROM unnest(%(shared_id)s::text[], %(shared_digest)s::bytea[], %(shared_payload)s::bytea[])
                AS s (message_id, digest, payload) CROSS JOIN clock
-     WHERE (s.message_id IN (SELECT message_id FROM fresh)) IS TRUE
+     WHERE (s.message_id IN (SELECT message_id FROM {table} WHERE {is_won})) IS TRUE
     ON CONFLICT DO NOTHING
 ),
 entered AS (
@@ -104,28 +98,52 @@ entered AS (
         account, call_key, call_digest, template, receiver_hash, receiver_text_hash,
         called_at)
     SELECT key, (ms / 86400000)::int, token, ms, ms, expires_at,
-           CASE WHEN waits THEN {asleep} ELSE ms + delay_ms END, "offset", partition,
-           CASE WHEN waits THEN 0 ELSE attempt END,
+           CASE WHEN {waits} THEN {asleep} WHEN NOT recalled THEN ms + delay_ms END,
+           "offset", partition, CASE WHEN recalled OR {waits} THEN 0 ELSE tries END,
            coalesce(%(epoch)s::int, (SELECT epoch FROM workers WHERE id = %(owner)s), 0),
-           CASE WHEN waits THEN 'RETRY' ELSE state END, lane, %(owner)s, message_id, receiver,
-           digest, policy_version, biz_id,
-           CASE WHEN waits AND state = 'IN_FLIGHT' THEN 'behind' ELSE reason END,
+           CASE WHEN recalled THEN 'DROPPED' WHEN {waits} THEN 'RETRY' ELSE wanted END,
+           lane, %(owner)s, message_id, receiver, digest, policy_version, biz_id,
+           CASE WHEN recalled THEN 'recalled' WHEN {waits} AND wanted = 'IN_FLIGHT' THEN 'behind'
+                ELSE why END,
            ordering_key, resend_of, topic, payload, account, call_key, call_digest,
            template, receiver_hash, receiver_text_hash,
-           CASE WHEN state = 'IN_FLIGHT' AND NOT waits THEN ms END
-      FROM fresh CROSS JOIN clock{entered}
+           CASE WHEN wanted = 'IN_FLIGHT' AND NOT (recalled OR {waits}) THEN ms END
+      FROM {table} CROSS JOIN clock
+     WHERE {is_won}{entered}
 ){announced}
 SELECT ms, (SELECT string_agg(key, ',') FROM input
              WHERE (key IN (SELECT delivery_key FROM won)) IS NOT TRUE),
-           (SELECT string_agg(key, ',') FROM fresh WHERE waits AND state = 'IN_FLIGHT'),
-           (SELECT string_agg(key, ',') FROM fresh WHERE recalled){counted}
+           (SELECT string_agg(key, ',') FROM {table} WHERE {waits} AND wanted = 'IN_FLIGHT'),
+           (SELECT string_agg(key, ',') FROM {table} WHERE recalled AND {is_won}){counted}
   FROM clock"""
-_claim = partial(
-    _CLAIM.format, settled="", fresh=_FRESH, asleep=ASLEEP_AT, counted="", entered="", announced=""
-)
+
+
+def _claim(
+    *,
+    in_line: bool = False,
+    settled: str = "",
+    counted: str = "",
+    entered: str = "",
+    announced: str = "",
+) -> str:
+    """Returns a claim statement without its indentation: psycopg parses a statement of more than 4,096
+    characters anew each time."""
+    statement = _CLAIM.format(
+        settled=settled,
+        fresh=_FRESH_IN_LINE if in_line else "",
+        table="fresh" if in_line else "input",
+        is_won="true" if in_line else _IS_WON,
+        waits="waits" if in_line else "false",
+        asleep=ASLEEP_AT,
+        entered=entered,
+        announced=announced,
+        counted=counted,
+    )
+    return " ".join(statement.split())
+
+
 CLAIM: Final = _claim()
-# Without the indentation: psycopg parses a statement of more than 4,096 characters anew each time.
-CLAIM_IN_LINE: Final = " ".join(_claim(fresh=_FRESH_IN_LINE).split())
+CLAIM_IN_LINE: Final = _claim(in_line=True)
 
 # It takes no recalled row: recovery drops that one.
 _TAKE: Final = """
@@ -169,12 +187,14 @@ UPDATE deliveries AS d
        called_at = CASE WHEN s.state IN ('UNKNOWN', 'SENT') THEN d.called_at END,
        attempt = d.attempt - s.unstarted, refusals = s.refusals, repeats = s.repeats,
        updated_at = clock.ms, version = d.version + 1
-  FROM unnest(%(key)s::text[], %(day)s::int[], %(token)s::bigint[], %(state)s::text[],
-              %(reason)s::text[], %(provider_id)s::text[], %(account)s::text[],
-              %(delay_ms)s::bigint[], %(unstarted)s::int[], %(refusals)s::int[],
-              %(repeats)s::int[])
-           AS s (key, day, token, state, reason, provider_id, account, delay_ms, unstarted,
-                 refusals, repeats),
+  FROM (SELECT unnest(%(key)s::text[]) AS key, unnest(%(day)s::int[]) AS day,
+               unnest(%(token)s::bigint[]) AS token, unnest(%(state)s::text[]) AS state,
+               unnest(%(reason)s::text[]) AS reason,
+               unnest(%(provider_id)s::text[]) AS provider_id,
+               unnest(%(account)s::text[]) AS account,
+               unnest(%(delay_ms)s::bigint[]) AS delay_ms,
+               unnest(%(unstarted)s::int[]) AS unstarted,
+               unnest(%(refusals)s::int[]) AS refusals, unnest(%(repeats)s::int[]) AS repeats) AS s,
        (SELECT hongyan_now() AS ms) AS clock
  WHERE d.delivery_key = ANY (ARRAY[s.key]) AND d.day = s.day AND d.token = s.token
    AND d.state || '' = 'IN_FLIGHT'"""
@@ -184,7 +204,7 @@ _ENTERED: Final = f"SELECT {returned()} FROM entered"  # noqa: S608 - ours
 _BOTH: Final = f"SELECT * FROM settled UNION ALL {_ENTERED}"  # noqa: S608 - ours
 _announcing = partial(_claim, entered=_RETURNING, announced=f",\n{pg_announced(_ENTERED)}")
 _CLAIM_NUMBERED, _CLAIM_ORDER = numbered(_announcing())
-_LINE_NUMBERED, _LINE_ORDER = numbered(_announcing(fresh=_FRESH_IN_LINE))
+_LINE_NUMBERED, _LINE_ORDER = numbered(_announcing(in_line=True))
 SETTLE_ANNOUNCED: Final = f"""
 WITH settled AS ({SETTLE}
 RETURNING {returned("d")}),

@@ -15,9 +15,9 @@ _LITE, _PG = "[sqlite]", "[postgresql]"
 LOST: tuple[Mutation, ...] = (
     Mutation(
         "PostgreSQL: the unique key decides about a found one, too",
-        "idempotency.claims.postgres:_FRESH",
+        "idempotency.claims.postgres:_IS_WON",
         "(key IN (SELECT delivery_key FROM won)) IS TRUE",
-        "(key IN (SELECT delivery_key FROM won)) IS TRUE OR reason = 'lost'",
+        "(key IN (SELECT delivery_key FROM won)) IS TRUE OR why = 'lost'",
         (_YESTERDAY + _PG,),
     ),
     Mutation(

@@ -308,6 +308,17 @@ def test_settling_and_claiming_at_once_read_what_each_reads(full: World) -> None
     assert {name for name in scans(nodes) if name.startswith(today())} == {today("_pkey")}
 
 
+@pytest.mark.parametrize("statement", [postgres.CLAIM, postgres.CLAIM_IN_LINE])
+def test_the_columns_of_a_claim_become_rows_in_one_step(full: World, statement: str) -> None:
+    """As a table of `unnest`, each column would be kept apart first (docs/decisions/313)."""
+    batch = ClaimBatch(claims([delivery(ordering_key=f"k{n}") for n in range(50)]), PayloadCipher())
+    values = postgres.columns(ClaimRow._fields, batch.rows)
+    values |= postgres.shared_columns({}) | {"owner": "w1", "epoch": 1}
+    nodes = plan(full, statement, values)
+    assert [n["Actual Rows"] for n in nodes if n["Node Type"] == "ProjectSet"] == [50]
+    assert not [n for n in nodes if n["Node Type"] == "Function Scan" and n["Actual Rows"]]
+
+
 def test_statements_are_short_enough_for_the_drivers_cache() -> None:
     """psycopg converts longer ones anew each time: MAX_CACHED_STATEMENT_LENGTH in its _queries.py."""
     for statement in (postgres.CLAIM, postgres.CLAIM_IN_LINE, postgres.TAKE, postgres.SETTLE):
