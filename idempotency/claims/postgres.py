@@ -333,11 +333,14 @@ class PostgresBatches(ClaimStore):
 
 
 def columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """Returns one array per column."""
-    return {
-        name: byte_array(values) if name in _BYTES else array(values)
-        for name, values in zip(names, zip(*rows, strict=True), strict=True)
-    }
+    """Returns one array per column. A column of nulls is an empty array, for which a list of "unnest(…)" has
+    nulls."""
+    found: dict[str, Any] = {}
+    for name, values in zip(names, zip(*rows, strict=True), strict=True):
+        if values[0] is None and values.count(None) == len(values):
+            values = ()
+        found[name] = byte_array(values) if name in _BYTES else array(values)
+    return found
 
 
 def shared_columns(shared: dict[tuple[str, bytes], bytes]) -> dict[str, str | ByteArray]:
