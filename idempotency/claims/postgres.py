@@ -333,8 +333,8 @@ class PostgresBatches(ClaimStore):
 
 
 def columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """Returns one array per column. A column of nulls is an empty array, for which a list of "unnest(…)" has
-    nulls."""
+    """Returns one array per column. A column of nulls is an empty array: a list of "unnest(…)" fills it up
+    with nulls."""
     found: dict[str, Any] = {}
     for name, values in zip(names, zip(*rows, strict=True), strict=True):
         if values[0] is None and values.count(None) == len(values):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
 from typing import Any, Final
@@ -73,7 +73,7 @@ class DatabaseSink:
         """Inserts the batch. Raises SinkAway while the database is away or has no trace table."""
         with _away(), self._database.connection() as connection:
             self._follow_day(connection)
-            rows = [self._dated(row) for row in rows_of(events)]
+            rows = self._dated(rows_of(events))
             if self._database.is_postgres:
                 _copy(connection, rows)
             else:
@@ -98,11 +98,12 @@ class DatabaseSink:
             return int(connection.execute(_NOW).fetchone()[0]) // DAY_MS
         return self._now_ms() // DAY_MS
 
-    def _dated(self, row: Row) -> Row:
-        """Returns the row under today if its own day is past its time or not near: its clock was wrong."""
+    def _dated(self, rows: Iterable[Row]) -> list[Row]:
+        """Returns the rows; one whose own day is past its time or not near is under today, since its clock
+        was wrong."""
         # The database's next day may have begun since it was asked.
-        is_near = self._day - self._keep_days <= row.day <= self._day + 1
-        return row if is_near else row._replace(day=self._day)
+        today, first, last = self._day, self._day - self._keep_days, self._day + 1
+        return [row if first <= row.day <= last else row._replace(day=today) for row in rows]
 
     def _prepare_day(self, connection: Any, day: int) -> None:
         oldest = day - self._keep_days
