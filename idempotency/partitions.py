@@ -67,9 +67,14 @@ def ensure_partitions(
         return []
     urgent = True
     try:
+        # A transaction of its own: its locks on the tables must not outlive it. Another process may hold
+        # the advisory lock and wait for them.
         with database.begin() as connection:
             missing = _missing(connection, days_ahead, tables)
             urgent = any(one.ahead < _SOON and not _strayed(connection, one) for one in missing)
+        if not missing:
+            return []
+        with database.begin() as connection:
             return _make_all(connection, missing, urgent=urgent)
     except ProgrammingError as exc:
         _log.warning("ledger.partitions_not_made", error=str(exc.orig).partition("\n")[0])
@@ -94,8 +99,6 @@ def _missing(connection: Connection, days_ahead: int, tables: Sequence[str]) -> 
 
 
 def _make_all(connection: Connection, missing: Sequence[_Wanted], *, urgent: bool) -> list[str]:
-    if not missing:
-        return []
     if not urgent:
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_LOCK_WAIT}'")
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})

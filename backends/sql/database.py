@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ STATEMENT_MS: Final = 10_000
 ANSWER_S: Final = 12.0
 """Longest wait for an answer: a frozen server keeps its connections and enforces no limits."""
 CONNECT_S: Final = 5
+_LOOK_S: Final = 0.01
+"""Time between two tries to give a new SQLite file its write-ahead log."""
 _MAX_PORT: Final = 65_535
 DEAD_PEER_MS: Final = 6_000
 """Time after which a connection with unacknowledged bytes counts as dead."""
@@ -289,5 +292,20 @@ def _begin_as_writer(connection: Connection) -> None:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")
+    _write_ahead(connection)
     connection.execute("PRAGMA synchronous = FULL")
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Gives a new file its write-ahead log. Where another connection has begun to write the file, SQLite
+    gives up at once, whatever its time limit is."""
+    until = time.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+            time.sleep(_LOOK_S)
+        else:
+            return

@@ -157,6 +157,22 @@ def test_a_day_in_the_default_partition_makes_no_other_urgent(postgres: World) -
     assert ledger.maintain() == [partition_name("payloads", TODAY + DAYS_AHEAD)]
 
 
+def test_whoever_waits_to_make_partitions_holds_no_table_up(postgres: World) -> None:
+    """Another process makes them under the same lock, and attaching needs the default partition."""
+    database = postgres.open().database
+    postgres.run(f"DROP TABLE {partition_name('deliveries', TODAY)}")
+    plain_url = postgres.url.replace("+psycopg", "")
+    with psycopg.connect(plain_url) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+        made = pool.submit(ensure_partitions, database)
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        wait_until(lambda: made.done() or other.execute(waiting).fetchone() != (0,))
+        assert not made.done()
+        other.execute("LOCK TABLE deliveries_default IN ACCESS EXCLUSIVE MODE NOWAIT")
+        other.rollback()
+        assert made.result(30) == [partition_name("deliveries", TODAY)]
+
+
 def test_a_role_that_may_make_no_tables_still_opens(postgres: World) -> None:
     database = postgres.open().database
     with database.begin() as connection:

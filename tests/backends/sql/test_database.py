@@ -152,6 +152,32 @@ def test_sqlite_is_durable_and_lets_readers_in(lite: Database) -> None:
     lite.close()
 
 
+def test_a_new_file_that_another_begins_to_write_is_waited_for(tmp_path: Path) -> None:
+    """Before it has its write-ahead log, SQLite waits for no such writer."""
+    path = tmp_path / "new.db"
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("CREATE TABLE t (a)")
+        threading.Timer(0.3, writer.execute, ("COMMIT",)).start()
+        database = Database(database_url(f"sqlite:///{path}"))
+        with database.connection() as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        database.close()
+
+
+def test_a_new_file_that_another_holds_for_longer_than_the_limit_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql, "BUSY_MS", 50)
+    path = tmp_path / "new.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        database = Database(database_url(f"sqlite:///{path}"))
+        with pytest.raises(SqlTimeout, match="locked"), database.connection():
+            pass
+        database.close()
+
+
 def test_a_file_that_another_writes_for_longer_than_the_limit_is_slow(lite: Database) -> None:
     with lite.begin() as writer:
         writer.exec_driver_sql("CREATE TABLE t (a)")
