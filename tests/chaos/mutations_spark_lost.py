@@ -7,7 +7,7 @@ from tests.chaos.mutation import Mutation
 _CANDIDATES = "tests/idempotency/lost/test_candidates.py::"
 _JOB = "tests/spark_jobs/lost/test_job.py::"
 _CAUSES = "tests/spark_jobs/lost/test_places_and_causes.py::"
-_LITE = "[sqlite]"
+_LITE, _PG = "[sqlite]", "[postgresql]"
 
 SPARK_LOST: tuple[Mutation, ...] = (
     Mutation(
@@ -15,7 +15,7 @@ SPARK_LOST: tuple[Mutation, ...] = (
         "hongyan.spark.lost:run_job",
         "        context.run_id,\n        context.positions,\n",
         "        context.run_id,\n        context.positions_now(),\n",
-        (_JOB + "test_offsets_committed_after_the_positions_were_read_prove_nothing" + _LITE,),
+        (_JOB + "test_offsets_committed_after_the_positions_were_read_prove_nothing" + _PG,),
     ),
     Mutation(
         "candidates of an unfinished run are no findings",

@@ -1,9 +1,12 @@
 """The table of mutations fits the source, and the runner tells the dead from the living."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from deploy.local.layout import REPOSITORY
 from tests.chaos.mutation import Misplaced, Mutation, section_of
 from tests.chaos.mutations import MUTATIONS, Fate, _fate, misfit
 
@@ -13,6 +16,31 @@ ONE = Mutation("a guard", "x.py", "old", "new", ("t.py::test_a", "t.py::test_b")
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.guard.replace(" ", "_"))
 def test_the_text_to_replace_occurs_once_in_its_place(mutation: Mutation) -> None:
     assert misfit(mutation) == "", "the guard was rewritten: rewrite its line in mutations.py too"
+
+
+def test_the_named_tests_exist() -> None:
+    named = {killer for mutation in MUTATIONS for killer in mutation.killers}
+    files = sorted({name.partition("::")[0] for name in named})
+    collected = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--collect-only",
+            "-q",
+            "-n",
+            "0",
+            "--soak",
+            "with",
+            *files,
+        ],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    whole = {line.partition("[")[0] for line in collected}
+    assert named - set(collected) - whole == set()
 
 
 @pytest.mark.parametrize(
