@@ -49,6 +49,8 @@ from message.keys import is_key, normalise_receiver
 from message.receiver_hash import HashReceiver, text_hash
 from message.vocabulary import CHANNELS
 
+_Asked = tuple[Sequence[str], dict[str, Any]]
+"""Conditions of a statement, and their values."""
 PAGE: Final = 50
 MOST: Final = 1_000
 """Rows of a page at most."""
@@ -275,38 +277,56 @@ class _Look:
         if column == "delivery_key":
             return self._of_key(str(value), partitioned=partitioned)
         rest, values = equal(self.others)
-        flying = list[SearchRow]()
+        apart = list[SearchRow]()
         if leaves_out_under_way(column):
-            flying = self._under_way(equal([(column, value), *self.others]), after, partitioned)
-        found = [([*own, *rest], more | values) for own, more in ways(column, value)]
-        return self._whole_days(found, flying, after, partitioned)
+            apart = self._under_way(equal([(column, value), *self.others]), after, partitioned)
+        first, *older = [([*own, *rest], more | values) for own, more in ways(column, value)]
+        for own, more in older:
+            apart += self._of_all_days(own, more, after, partitioned)
+        return self._whole_days(first, apart, after, partitioned, older=older)
 
     def placed(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
         """Reads the rows of one record, by the index on places."""
         rest, values = equal(self.others)
         flying = self._under_way((rest, values), after, partitioned)
-        return self._whole_days([([*of_place(), *rest], values)], flying, after, partitioned)
+        return self._whole_days(([*of_place(), *rest], values), flying, after, partitioned)
 
     def _whole_days(
         self,
-        found_by: Sequence[tuple[Sequence[str], dict[str, Any]]],
-        flying: Sequence[SearchRow],
+        first: _Asked,
+        apart: Sequence[SearchRow],
         after: Cursor | None,
         partitioned: bool,
+        *,
+        older: Sequence[_Asked] = (),
     ) -> SearchPage:
-        """Reads whole days, some at a time, by the indexes that the conditions of `found_by` name."""
+        """Reads whole days, some at a time, by the index that `first` names; in the archive also by those
+        of `older`. `apart`: rows of all days that were read before."""
         terms, rows = self.terms, list[SearchRow]()
         rest, more = filters(terms)
         reached = _end(terms, after)
         for span in _chunks(terms.since, reached, partitioned=partitioned):
+            asked = [("deliveries", first), *product(self._tables(span), (first, *older))]
             some: list[SearchRow] = []
-            for table, (own, values) in product(("deliveries", *self._tables(span)), found_by):
+            for table, (own, values) in asked:
                 some += self._read(table, [*own, *rest], values | more, span, after)
-            rows += _merged(some, flying, span)
+            rows += _merged(some, apart, span)
             reached = span.since
             if self._spent(rows):
                 break
         return self._page(rows, reached)
+
+    def _of_all_days(
+        self, own: Sequence[str], values: dict[str, Any], after: Cursor | None, partitioned: bool
+    ) -> list[SearchRow]:
+        """Returns the newest rows of the ledger by an index that has few, or none: one statement over all
+        days costs less than one for some days at a time."""
+        since, until = self.terms.since, _end(self.terms, after)
+        if since >= until:
+            return []
+        rest, more = filters(self.terms)
+        span = SearchSpan(since, until, _days_of(since, until) if partitioned else None)
+        return self._read("deliveries", [*own, *rest], values | more, span, after)
 
     def sliced(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
         """Reads by the time of the claim, in slices that grow. Of accounts, by their index."""
@@ -518,11 +538,11 @@ def _day(compact: str) -> int:
 
 
 def _merged(
-    found: Sequence[SearchRow], flying: Sequence[SearchRow], span: SearchSpan
+    found: Sequence[SearchRow], apart: Sequence[SearchRow], span: SearchSpan
 ) -> list[SearchRow]:
     """Returns the rows of a span, newest first. A row under way may have ended since it was read."""
     known = {row.delivery_key for row in found}
-    more = [row for row in flying if span.since <= row.created_at < span.until]
+    more = [row for row in apart if span.since <= row.created_at < span.until]
     rows = [*found, *(row for row in more if row.delivery_key not in known)]
     return sorted(rows, key=_created, reverse=True)
 

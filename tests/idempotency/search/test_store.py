@@ -362,19 +362,21 @@ def test_days_are_searched_back_to_the_begin(
     assert keys(found(search, world, "receiver:+8613800000001 since:60d")) == [new.key, old.key]
 
 
+@pytest.mark.parametrize("apart_ms", [1_000, 9 * MS_PER_DAY])
 def test_rows_of_an_older_program_are_found_by_receiver_too(
-    world: World, ledger: SqlLedger, search: Search
+    world: World, ledger: SqlLedger, search: Search, apart_ms: int
 ) -> None:
     made = []
     for _ in range(6):
         made.append(sent(ledger, delivery()))
-        world.advance(1_000)
+        world.advance(apart_ms)
+        ensure_partitions(ledger.database)
     old = ", ".join(f"'{one.key}'" for one in made[::2])
     forgotten = f"UPDATE deliveries SET receiver_text_hash = NULL WHERE delivery_key IN ({old})"
     with ledger.database.begin() as connection:
         connection.exec_driver_sql(forgotten)
     newest = [one.key for one in reversed(made)]
-    line = "receiver:+8613800000001"
+    line = "receiver:+8613800000001 since:60d"
     assert keys(found(search, world, line)) == newest
     terms = parse(line, world.now)
     for size in (1, 2, 4):
