@@ -72,19 +72,20 @@ def serves() -> bool:
 @cache
 def out() -> Console:
     """Returns standard output. Without a terminal it has no colours and cuts nothing. A text is printed as
-    it is, since most of them are others': `markup=True` and Text are for styles of ours."""
-    from rich.console import Console
+    it is, since most of them are others': `markup=True` and Text are for styles of ours. Characters that a
+    terminal obeys are shown instead."""
+    from hongyan.safe_console import SafeConsole
 
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    return SafeConsole(highlight=False, markup=False, emoji=False, width=width)
 
 
 @cache
 def err() -> Console:
-    """Returns standard error, for progress, remarks and errors. A text is printed as it is."""
-    from rich.console import Console
+    """Returns standard error, for progress, remarks and errors. Texts are printed as `out` does."""
+    from hongyan.safe_console import SafeConsole
 
-    return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    return SafeConsole(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:

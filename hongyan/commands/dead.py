@@ -243,7 +243,11 @@ def _told(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _headers(letter: DeadLetter) -> list[tuple[str, str]]:
-    return [(name, (value or b"").decode("utf-8", "replace")) for name, value in letter.headers]
+    """Returns the headers; receivers in those that are not ours are masked."""
+    from tracing.masks import impersonal
+
+    texts = ((name, (value or b"").decode("utf-8", "replace")) for name, value in letter.headers)
+    return [(name, t if name.startswith("hongyan-") else impersonal(t)) for name, t in texts]
 
 
 def _index_table(letters: list[IndexedLetter]) -> None:

@@ -34,6 +34,7 @@ def bury(bootstrap: str, prefix: str, offset: int, reason: str, value: bytes) ->
     producer = kafka_producer(bootstrap)
     headers: list[tuple[str, str | bytes | None]] = [
         ("theirs", b"kept"),
+        ("receiver", b"+8613800000003"),
         ("hongyan-dead-reason", reason.encode()),
         ("hongyan-dead-detail", b"$.ttl_ms: what was wrong"),
         ("hongyan-dead-origin", origin.encode()),
@@ -52,7 +53,7 @@ def test_letters_are_listed_shown_and_replayed_once(hongyan: Run, kafka: str, pr
         b'{"id":"m-1","channel":"sms","receivers":["+8613800000001"],"content":{"text":"secret"}}'
     )
     one = bury(kafka, prefix, 1, "bad_ttl", body)
-    two = bury(kafka, prefix, 2, "not_json", b"call +8613800000002")
+    two = bury(kafka, prefix, 2, "not_json", b"call \x1b[8m+8613800000002")
     listed = hongyan("dead", "list", "--json").json
     assert {(x["origin"], x["reason"], x["lane"]) for x in listed} == {
         (one, "bad_ttl", "sms.notice"),
@@ -64,9 +65,12 @@ def test_letters_are_listed_shown_and_replayed_once(hongyan: Run, kafka: str, pr
     for said in (
         hongyan("dead", "show", one),
         hongyan("dead", "show", two),
+        hongyan("dead", "show", two, "--json"),
         hongyan("dead", "list"),
     ):
         assert said.code == 0
+        assert "\x1b" not in said.out
+        assert "13800000003" not in said.out
         assert "secret" not in said.out
         assert "13800000001" not in said.out
         assert "13800000002" not in said.out
@@ -79,7 +83,8 @@ def test_letters_are_listed_shown_and_replayed_once(hongyan: Run, kafka: str, pr
     assert fates == {one: "replayed_before", two: "replayed"}
     settings = KafkaSettings(bootstrap=kafka)
     arrived = {m.value(): m.headers() for m in read_topic(settings, LANE_TOPIC.format(prefix))}
-    assert arrived[body] == [("theirs", b"kept"), ("hongyan-replay-of", one.encode())]
+    theirs = [("theirs", b"kept"), ("receiver", b"+8613800000003")]
+    assert arrived[body] == [*theirs, ("hongyan-replay-of", one.encode())]
     assert len(arrived) == 2
 
 
