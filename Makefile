@@ -65,7 +65,7 @@ status: ## show what of the local stack runs, and where
 bench: .venv/.synced-spark ## measure the worker on the local stack
 	@$(BIN)/hongyan bench worker --json
 
-chaos: .venv/.synced-spark ## kill workers, recoveries and servers, then prove that nothing was lost (SEED=7 MESSAGES=2000)
+chaos: .venv/.synced-spark ## kill workers, recoveries and servers, then prove that nothing was lost (SEED=7 MESSAGES=50000)
 	@SEED="$(SEED)" MESSAGES="$(MESSAGES)" HONGYAN_REQUIRE_STACK=1 $(BIN)/pytest tests/chaos -m chaos --timeout=5400 -s $(ARGS)
 
 truth: .venv/.synced-spark ## lose records in every way, and see the Spark jobs find exactly these (SEED=7 MESSAGES=200000)
