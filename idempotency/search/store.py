@@ -281,8 +281,9 @@ class _Look:
         if leaves_out_under_way(column):
             apart = self._under_way(equal([(column, value), *self.others]), after, partitioned)
         first, *older = [([*own, *rest], more | values) for own, more in ways(column, value)]
+        terms, of_terms = filters(self.terms)
         for own, more in older:
-            apart += self._of_all_days(own, more, after, partitioned)
+            apart += self._of_all_days(([*own, *terms], more | of_terms), after, partitioned)
         return self._whole_days(first, apart, after, partitioned, older=older)
 
     def placed(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
@@ -317,16 +318,19 @@ class _Look:
         return self._page(rows, reached)
 
     def _of_all_days(
-        self, own: Sequence[str], values: dict[str, Any], after: Cursor | None, partitioned: bool
+        self,
+        asked: _Asked,
+        after: Cursor | None,
+        partitioned: bool,
+        timed: Timed = Timed.PLAINLY,
     ) -> list[SearchRow]:
         """Returns the newest rows of the ledger by an index that has few, or none: one statement over all
         days costs less than one for some days at a time."""
         since, until = self.terms.since, _end(self.terms, after)
         if since >= until:
             return []
-        rest, more = filters(self.terms)
         span = SearchSpan(since, until, _days_of(since, until) if partitioned else None)
-        return self._read("deliveries", [*own, *rest], values | more, span, after)
+        return self._read("deliveries", *asked, span, after, timed)
 
     def sliced(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
         """Reads by the time of the claim, in slices that grow. Of accounts, by their index."""
@@ -353,13 +357,11 @@ class _Look:
     ) -> list[SearchRow]:
         """Returns the newest rows under way, which some indexes leave out. They are few: one statement
         reads those of all days. It is the first one, so that a row that ends meanwhile is not missed."""
-        since, until = self.terms.since, _end(self.terms, after)
         wanted = under_way(self.terms)
-        if wanted is None or since >= until:
+        if wanted is None:
             return []
-        span = SearchSpan(since, until, _days_of(since, until) if partitioned else None)
-        conditions, values = [*wanted[0], *more[0]], wanted[1] | more[1]
-        return self._read("deliveries", conditions, values, span, after, Timed.BY_NONE)
+        asked = [*wanted[0], *more[0]], wanted[1] | more[1]
+        return self._of_all_days(asked, after, partitioned, Timed.BY_NONE)
 
     def opened(self, after: Cursor | None, *, partitioned: bool) -> SearchPage:
         """Reads rows in open states over whole days, by their indexes; no open row leaves the ledger."""
