@@ -1,7 +1,7 @@
 """A console on which texts of others give the terminal no orders.
 
-A dead letter, a provider's answer or a header may hold escape sequences: printed as they are, they would
-rename the window, hide lines, or write over others. rich removes some control characters, and not ESC.
+The body or a header of a dead letter may hold escape sequences: printed as they are, they would rename the
+window, hide lines, or write over others. rich removes some control characters, and not ESC.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHOWN: Final = {
 }
 
 
-def harmless(text: str) -> str:
+def with_control_pictures(text: str) -> str:
     """Returns the text with a picture, or U+FFFD, in place of each character that a terminal obeys. It is
     as wide as before."""
     return text if text.isprintable() else text.translate(_SHOWN)
@@ -37,11 +37,11 @@ class SafeConsole(Console):
 
     def render_str(self, text: str, **named: Any) -> Text:
         """Returns the text for a line or a cell, measured as it will be shown."""
-        return super().render_str(harmless(text), **named)
+        return super().render_str(with_control_pictures(text), **named)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Yields the segments with harmless texts."""
+        """Yields the segments with such texts."""
         for text, style, control in super().render(renderable, options):
-            yield Segment(text if control else harmless(text), style, control)
+            yield Segment(text if control else with_control_pictures(text), style, control)

@@ -4,7 +4,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from hongyan.safe_console import SafeConsole, harmless
+from hongyan.safe_console import SafeConsole, with_control_pictures
 
 
 @pytest.mark.parametrize(
@@ -19,10 +19,10 @@ from hongyan.safe_console import SafeConsole, harmless
     ],
 )
 def test_a_text_gives_the_terminal_no_orders(text: str, shown: str) -> None:
-    assert harmless(text) == shown
+    assert with_control_pictures(text) == shown
 
 
-def test_texts_and_cells_are_harmless_and_our_styles_stay() -> None:
+def test_texts_and_cells_give_no_orders_and_our_styles_stay() -> None:
     file = io.StringIO()
     console = SafeConsole(
         file=file, force_terminal=True, color_system="standard", width=60, highlight=False
