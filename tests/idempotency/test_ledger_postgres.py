@@ -17,6 +17,7 @@ from backends.settings import DatabaseSettings, Settings
 from backends.sql import database as sql
 from backends.sql import schema
 from backends.sql.database import Database, database_url
+from backends.sql.pg_arrays import byte_array
 from idempotency.claims import postgres
 from idempotency.claims.rows import ClaimBatch, ClaimRow, OutcomeRow, change
 from idempotency.claims.store import MS_PER_DAY, TakeoverRow
@@ -263,6 +264,7 @@ def test_settling_finds_rows_by_key_in_the_partitions_of_the_batch(full: World) 
     )
     nodes = plan(full, postgres.SETTLE, values)
     assert scans(nodes) == {today("_pkey")}
+    assert rows_made(nodes) == [50]
 
 
 @pytest.mark.parametrize("statement", [postgres.TAKE, postgres.LOOK])
@@ -277,12 +279,16 @@ def test_looking_finds_rows_by_key_in_the_partitions_of_the_batch(
     assert scans(nodes) - {"workers_pkey"} == {"delivery_keys_pkey", today("_pkey")}
 
 
-@pytest.mark.parametrize("statement", [postgres.CLAIM, postgres.CLAIM_IN_LINE])
-def test_claiming_reads_nothing_but_its_line(full: World, statement: str) -> None:
+def of_a_claim() -> dict[str, Any]:
+    """Values of a claim of fifty deliveries, each in a line of its own."""
     batch = ClaimBatch(claims([delivery(ordering_key=f"k{n}") for n in range(50)]), PayloadCipher())
     values = postgres.columns(ClaimRow._fields, batch.rows)
-    values |= postgres.shared_columns({}) | {"owner": "w1", "epoch": 1}
-    nodes = plan(full, statement, values)
+    return values | postgres.shared_columns({}) | {"owner": "w1", "epoch": 1}
+
+
+@pytest.mark.parametrize("statement", [postgres.CLAIM, postgres.CLAIM_IN_LINE])
+def test_claiming_reads_nothing_but_its_line(full: World, statement: str) -> None:
+    nodes = plan(full, statement, of_a_claim())
     read = {name for name in scans(nodes) if name.startswith(today())}
     in_line = statement is postgres.CLAIM_IN_LINE
     assert read == ({today("_lane_ordering_key_created_at_coalesce_m_idx")} if in_line else set())
@@ -327,12 +333,23 @@ def test_settling_and_claiming_at_once_read_what_each_reads(full: World) -> None
 @pytest.mark.parametrize("statement", [postgres.CLAIM, postgres.CLAIM_IN_LINE])
 def test_the_columns_of_a_claim_become_rows_in_one_step(full: World, statement: str) -> None:
     """As a table of `unnest`, each column would be kept apart first (docs/decisions/313)."""
-    batch = ClaimBatch(claims([delivery(ordering_key=f"k{n}") for n in range(50)]), PayloadCipher())
-    values = postgres.columns(ClaimRow._fields, batch.rows)
-    values |= postgres.shared_columns({}) | {"owner": "w1", "epoch": 1}
-    nodes = plan(full, statement, values)
-    assert [n["Actual Rows"] for n in nodes if n["Node Type"] == "ProjectSet"] == [50]
+    nodes = plan(full, statement, of_a_claim())
+    assert rows_made(nodes) == [50]
     assert not [n for n in nodes if n["Node Type"] == "Function Scan" and n["Actual Rows"]]
+
+
+def rows_made(nodes: list[dict[str, Any]]) -> list[int]:
+    """Returns how many rows each list of `unnest` made."""
+    return [n["Actual Rows"] for n in nodes if n["Node Type"] == "ProjectSet"]
+
+
+def test_a_column_of_nulls_travels_as_an_empty_array() -> None:
+    found = postgres.columns(("key", "reason", "receiver"), [("a", None, None), ("b", None, None)])
+    assert found["key"] == '{"a","b"}'
+    assert found["reason"] == "{}"
+    assert found["receiver"] == byte_array(())
+    mixed = postgres.columns(("reason",), [(None,), ("late",)])
+    assert mixed["reason"] == '{null,"late"}'
 
 
 def test_statements_are_short_enough_for_the_drivers_cache() -> None:
