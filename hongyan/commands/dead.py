@@ -112,7 +112,8 @@ def show(
         print_json(_told(letter) | {"headers": _headers(letter), "body": letter.body()})
         return
     for name, value in _told(letter).items():
-        out().print(f"{name:<11} {value}", markup=False)
+        if shown := _in_words(name, value):
+            out().print(f"{name:<11} {shown}", markup=False)
     for name, value in _headers(letter):
         out().print(f"  {name}: {value}", markup=False)
     out().print(letter.body(), markup=False)
@@ -240,6 +241,23 @@ def _told(letter: DeadLetter) -> dict[str, Any]:
         "stub": {f: getattr(stub, f) for f in stub.__struct_fields__} if stub else None,
         "place": letter.place,
     }
+
+
+def _in_words(name: str, value: Any) -> str:
+    """Returns a field for a person; empty for one that says nothing."""
+    match value:
+        case int() if name == "at":
+            return local_time(value)
+        case True:
+            return "yes"
+        case None | False:
+            return ""
+        case list():
+            return ", ".join(map(str, value))
+        case dict():
+            return ", ".join(f"{key}={one}" for key, one in value.items())
+        case _:
+            return str(value)
 
 
 def _headers(letter: DeadLetter) -> list[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """hongyan dead: from the topic to the terminal, and back to the lane."""
 
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,9 @@ def test_letters_are_listed_shown_and_replayed_once(hongyan: Run, kafka: str, pr
         assert "secret" not in said.out
         assert "13800000001" not in said.out
         assert "13800000002" not in said.out
+    told = hongyan("dead", "show", two).out
+    assert re.search(r"^at +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d$", told, re.MULTILINE)
+    assert "None" not in told, "what a letter has not is left out"
     dry = hongyan("dead", "replay", one)
     assert (dry.code, "would_replay" in dry.out, "dry run" in dry.err) == (0, True, True)
     done = hongyan("dead", "replay", one, "--yes", "--json")
