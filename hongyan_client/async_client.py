@@ -73,15 +73,16 @@ class AsyncClient:
     async def send_many(self, notifications: Iterable[Notification]) -> SendSummary:
         """Sends all and waits for their ends, in the order of the call. A notification that fails keeps
         none of the others back."""
-        summary = SendSummary([], [])
+        sent: list[SentNotification] = []
+        failed: list[NotSentItem] = []
         batch: list[Notification] = []
         for one in notifications:
             batch.append(one)
             if len(batch) == _TOGETHER:
-                await self._sent_together(batch, summary)
+                await self._sent_together(batch, sent, failed)
                 batch = []
-        await self._sent_together(batch, summary)
-        return summary
+        await self._sent_together(batch, sent, failed)
+        return SendSummary(sent, failed)
 
     async def flush(self, timeout_s: float) -> int:
         """Waits until each notification is safe, at most `timeout_s` seconds. Returns the number of
@@ -153,12 +154,18 @@ class AsyncClient:
             return False
         return True
 
-    async def _sent_together(self, batch: list[Notification], summary: SendSummary) -> None:
+    async def _sent_together(
+        self,
+        batch: list[Notification],
+        sent: list[SentNotification],
+        failed: list[NotSentItem],
+    ) -> None:
+        """Sends all at once, and adds their ends."""
         ends = await asyncio.gather(*map(self.send, batch), return_exceptions=True)
         for one, end in zip(batch, ends, strict=True):
             if isinstance(end, SentNotification):
-                summary.sent.append(end)
+                sent.append(end)
             elif isinstance(end, ClientError):
-                summary.failed.append(NotSentItem(one, end))
+                failed.append(NotSentItem(one, end))
             else:
                 raise end

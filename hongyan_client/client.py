@@ -9,7 +9,7 @@ A future's result says where the notification is safe. Its exception is one of h
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -35,7 +35,7 @@ class NotSentItem(NamedTuple):
 class SendSummary(NamedTuple):
     """Ends of one `send_many`, in the order of the call."""
 
-    sent: list[SentNotification]
+    sent: Sequence[SentNotification]
     failed: list[NotSentItem]
 
 

@@ -12,8 +12,9 @@ import atexit
 import logging
 import os
 import socket
-import time
+import sys
 from collections.abc import Iterable, Mapping
+from time import monotonic, time
 from typing import TYPE_CHECKING, Final
 
 from hongyan_client.accepted_recorder import AcceptedRecorder
@@ -35,10 +36,15 @@ from hongyan_client.publisher import EXIT_S, POLL_EVERY, MayPass, MustWait, Publ
 from hongyan_client.records import OVERHEAD, Record, RecordParts
 from hongyan_client.sends.lane_route import LaneRoute
 from hongyan_client.sends.pending_result import PendingResult
-from hongyan_client.sends.pending_send import PendingSend, SendResult, SentNotification
-from hongyan_client.sends.send_batch import LaneSends, SendBatch
-from hongyan_client.traceparent import HEADER, checked, current
-from message.envelope import EnvelopeError, Notification, encode
+from hongyan_client.sends.pending_send import (
+    PendingSend,
+    SendResult,
+    SentNotification,
+    SingleReport,
+)
+from hongyan_client.sends.send_batch import SendBatch, SendReport
+from hongyan_client.traceparent import CONTEXTS, HEADER, checked, current
+from message.envelope import MAX_ID, EnvelopeError, Notification, encode
 from message.producer_properties import Property
 from message.receiver_hash import hasher
 from message.vocabulary import trace_topic
@@ -50,7 +56,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hongyan_client")
 
 _ID_HEADER: Final = "hongyan-id"
-_SPENT: Final = OVERHEAD + len(_ID_HEADER)
+_SPENT: Final = OVERHEAD + len(_ID_HEADER) + MAX_ID
 _CONTEXT_BYTES: Final = len(HEADER) + 55
 _CODE_UNKNOWN = "error"
 _LOOK_S, _PAUSE_S = 0.05, 0.005
@@ -58,9 +64,8 @@ _KEEP_S: Final = 5.0
 """Shortest time that `close` gives the overflow for what Kafka did not take."""
 
 
-Wired = tuple[RecordParts, int, LaneRoute, int]
-"""A notification in its wire form: the record, its bytes in the buffer, about, its lane, and the epoch
-milliseconds after which nobody sends it."""
+Wired = tuple[RecordParts, int, LaneRoute]
+"""A notification in its wire form: the record, its bytes in the buffer, about, and its lane."""
 
 
 class ClientCore:
@@ -120,7 +125,7 @@ class ClientCore:
         context = current() if traceparent is None else checked(traceparent)
         wired = self._wired(notification, context)
         future: PendingResult[SentNotification] = PendingResult()
-        started = time.monotonic()
+        started = monotonic()
         send = PendingSend(notification, wired[2], context, started, self, future.end)
         return send, future, wired
 
@@ -136,16 +141,17 @@ class ClientCore:
         """Hands a send to the buffer, or to the overflow once the deadline is over. Raises BufferFull,
         ClientClosed. With `last` False BufferFull comes before the overflow is asked. `spill_s`: longest
         wait for room in the overflow's queue; None: as long as for the buffer."""
-        parts, size, route, _ = wired
+        parts, size, route = wired
         self._counts.begin()
         try:
             try:
-                self.publisher.take_by(send.report, 0, parts, size, deadline_s, self._may_pass)
+                report = SingleReport(self.publisher.use, size, 0, send)
+                self.publisher.take_by(report, parts, deadline_s, self._may_pass)
             except (MustWait, BufferFull) as exc:
                 if self._queue is None or (isinstance(exc, BufferFull) and not last):
                     raise
                 self._spill(
-                    self._queue, send, wired, deadline_s if spill_s is None else spill_s, exc
+                    self._queue, send, parts, deadline_s if spill_s is None else spill_s, exc
                 )
         except BaseException:  # also of a signal: the send has no end to be counted
             self._counts.withdraw()
@@ -155,55 +161,68 @@ class ClientCore:
     def send_all(self, notifications: Iterable[Notification], until: float) -> SendBatch:
         """Hands all over and waits for their ends until `until` (monotonic seconds). Refused sends have
         their error as end; the end None is still to come."""
-        batch = SendBatch(self)
+        batch = SendBatch(self, self.publisher.use)
+        taken = self.publisher.take if self._may_pass is None else self._taken_in_turn
+        modules, watched, count = sys.modules, self.watched, 0
         with self._counts.of(batch), self.publisher.driven():
-            for number, one in enumerate(notifications):
-                batch.begin(one)
+            for one in notifications:
                 try:
-                    self._send_one(batch, number, one, until)
+                    context = current() if CONTEXTS in modules else None
+                    parts, size, route = self._wired(one, context)
+                    report = batch.add(route, one if watched else parts[2], one.id, size)
+                    if watched or context is not None:
+                        self._note_start(batch, count, context)
+                    if one.ordering_key:
+                        report.lane.keys.append(one.ordering_key)
+                    if not taken(report, parts):
+                        self._send_late(report, parts, until)
                 except BaseException as exc:  # also of a signal: it has no end to be counted
-                    self._counts.withdraw()
-                    batch.end(number, exc)
+                    self._refuse(batch, count, one, exc)
                     if not isinstance(exc, ClientError):
                         raise
-                if not number % POLL_EVERY:
+                count += 1
+                if not count % POLL_EVERY:
                     self.publisher.poll_now()
                     batch.note_keys(self._shares)
             batch.note_keys(self._shares)
-            while not batch.has_ended() and (left := until - time.monotonic()) > 0:
+            while not batch.has_ended() and (left := until - monotonic()) > 0:
                 if not self.publisher.await_ends(min(left, self._look_s())):
                     break
         return batch
 
-    def _send_one(self, batch: SendBatch, number: int, one: Notification, until: float) -> None:
-        """Hands one send of a batch over. Raises ClientError."""
+    def _note_start(self, batch: SendBatch, number: int, context: str | None) -> None:
+        """Notes what the end of a send asks for."""
         if self._observer is not None:
-            batch.started[number] = time.monotonic()
-        if (context := current()) is not None:
+            batch.started[number] = monotonic()
+        if context is not None:
             batch.traceparents[number] = context
-        wired = self._wired(one, context)
-        lane = batch.lane(number, wired[2], one.id, wired[0][2])
-        try:
-            taken = self.publisher.take(lane.report, number, wired[0], wired[1], self._may_pass)
-        except MustWait:
-            taken = False
-        if not taken:
-            self._send_late(lane, number, wired, until)
-        lane.counted += 1
-        if one.ordering_key:
-            lane.keys.append(one.ordering_key)
 
-    def _send_late(self, lane: LaneSends, number: int, wired: Wired, until: float) -> None:
+    def _refuse(self, batch: SendBatch, number: int, one: Notification, why: BaseException) -> None:
+        """Notes a send that its caller hears of; it may be in the batch already."""
+        self._counts.withdraw()
+        if len(batch) > number:
+            batch.end(number, "", why)
+        else:
+            batch.refuse(one, why)
+
+    def _taken_in_turn(self, report: SendReport, parts: RecordParts) -> bool:
+        """Like the publisher's `take`; returns False, too, where an earlier record of the key waits."""
+        try:
+            return self.publisher.take(report, parts, self._may_pass)
+        except MustWait:
+            return False
+
+    def _send_late(self, report: SendReport, parts: RecordParts, until: float) -> None:
         """Waits for room for one send of a batch, or hands it to the overflow. Raises ClientError."""
-        left = max(0.0, until - time.monotonic())
+        left = max(0.0, until - monotonic())
         if self._queue is not None:
             left = min(left, self.options.deadline_s)
         try:
-            self.publisher.take_by(lane.report, number, wired[0], wired[1], left, self._may_pass)
+            self.publisher.take_by(report, parts, left, self._may_pass)
         except (MustWait, BufferFull) as exc:
             if self._queue is None:
                 raise
-            self._spill(self._queue, lane.pending(number), wired, left, exc)
+            self._spill(self._queue, report.pending(), parts, left, exc)
 
     def _wired(self, notification: Notification, context: str | None) -> Wired:
         """Returns the wire form. Raises WrongNotification."""
@@ -215,8 +234,8 @@ class ClientCore:
         if route is None:
             route = self._route_of(notification)
         ttl = notification.ttl_ms
-        expires_at = notification.created_at + (route.ttl_ms if ttl is None else ttl)
-        if expires_at <= time.time() * 1_000:
+        lasts_ms = route.ttl_ms if ttl is None else ttl
+        if notification.created_at + lasts_ms <= time() * 1_000:
             raise WrongNotification(
                 "expired",
                 f"notification {notification.id} is past its time to live; nobody sends it",
@@ -224,12 +243,12 @@ class ClientCore:
         order = notification.ordering_key
         name = notification.id.encode()
         key = order.encode() if order else name
-        size = len(value) + len(key) + len(name) + _SPENT
+        size = len(value) + len(key) + _SPENT
         headers = [(_ID_HEADER, name)]
         if context is not None:
             headers.append((HEADER, context.encode()))
             size += _CONTEXT_BYTES
-        return (route.topic, key, value, headers), size, route, expires_at
+        return (route.topic, key, value, headers), size, route
 
     def _wired_again(self, send: PendingSend, message: Message | None) -> tuple[Record, int]:
         """Returns the record of a send, and its `expires_at`: librdkafka's report lacks headers."""
@@ -257,7 +276,7 @@ class ClientCore:
         self,
         queue: OverflowQueue,
         send: PendingSend,
-        wired: Wired,
+        parts: RecordParts,
         deadline_s: float,
         cause: MustWait | BufferFull,
     ) -> None:
@@ -265,7 +284,8 @@ class ClientCore:
         # Records in the buffer go first. A callback cannot take them back.
         if isinstance(cause, BufferFull) and not self.publisher.take_back():
             raise cause
-        send.record, send.expires_at = Record(*wired[0]), wired[3]
+        send.record = Record(*parts)
+        send.expires_at = self.options.expires_at(send.notification)
         queue.put_new(send, deadline_s)
 
     def _look_s(self) -> float:
@@ -286,8 +306,8 @@ class ClientCore:
     def flush(self, timeout_s: float) -> int:
         """Waits until each send has its end: from Kafka, or from the overflow. Returns the number
         without one."""
-        until = time.monotonic() + timeout_s
-        while self._counts.open and (left := until - time.monotonic()) > 0:
+        until = monotonic() + timeout_s
+        while self._counts.open and (left := until - monotonic()) > 0:
             self.publisher.flush(min(left, _LOOK_S))
             if self._queue is not None and self._counts.open:
                 time.sleep(min(left, _PAUSE_S))  # the overflow's thread is at work
@@ -301,16 +321,16 @@ class ClientCore:
         """Flushes, writes the trace, and closes all. Returns the number of notifications that are not safe:
         those that failed meanwhile, and those without an end."""
         atexit.unregister(self._close_at_exit)
-        until = time.monotonic() + timeout_s
+        until = monotonic() + timeout_s
         failed_before = self._counts.failed
         if self._trace is not None:
             self.flush(timeout_s)
-            self._trace.close(max(0.0, until - time.monotonic()))
-        self.publisher.close(max(0.0, until - time.monotonic()))
+            self._trace.close(max(0.0, until - monotonic()))
+        self.publisher.close(max(0.0, until - monotonic()))
         if self._queue is not None:
-            self._queue.close(max(_KEEP_S, until - time.monotonic()))
+            self._queue.close(max(_KEEP_S, until - monotonic()))
         if self._overflow is not None:
-            self._overflow.close(max(1.0, until - time.monotonic()))
+            self._overflow.close(max(1.0, until - monotonic()))
         return self._counts.open + self._counts.failed - failed_before
 
     def _close_at_exit(self) -> None:
@@ -348,7 +368,7 @@ class ClientCore:
 
     def _observe(self, send: PendingSend, code: str) -> None:
         if self._observer is not None:
-            self._observer(SendEnd(send.route.name, code, time.monotonic() - send.started))
+            self._observer(SendEnd(send.route.name, code, monotonic() - send.started))
 
     def _announce(self, trace: AcceptedRecorder, send: PendingSend, sent: SentNotification) -> None:
         at = AcceptedPlace(f"{sent.topic}/{sent.partition}/{sent.offset}", sent.timestamp_ms)

@@ -22,16 +22,14 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
-
-from hongyan_client.delivery_errors import failure_of, refusal
-from hongyan_client.errors import BufferFull, ClientClosed, SendFailed, WrongProperties
+from hongyan_client.delivery_errors import refusal
+from hongyan_client.errors import BufferFull, ClientClosed, WrongProperties
 from hongyan_client.kafka_log import KafkaLog
 from hongyan_client.record_ages import RecordAges
-from hongyan_client.records import Acknowledged, OnBatchEnd, Record, RecordParts
+from hongyan_client.record_report import BufferUse, EndReport, NumberedReport, RecordReport
+from hongyan_client.records import Acknowledged, OnBatchEnd, OnEnd, Record, RecordParts
 from hongyan_client.sends.pending_result import PendingResult
 from message.producer_properties import (
     DELIVERY_TIMEOUT_MS,
@@ -45,7 +43,7 @@ from message.producer_properties import (
 )
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
+    from confluent_kafka import KafkaError, Producer
 
 log = logging.getLogger("hongyan_client")
 
@@ -60,6 +58,9 @@ _CALLER_POLLS_S: Final = 0.003
 """Seconds after a caller's poll for which the publisher's thread leaves the polling to callers."""
 _DRIVER_POLLS_S: Final = 0.02
 """The same while callers hand over batches: each look of the thread takes the interpreter from them."""
+_BUSY_S, _BUSY_POLL_S = 0.5, 0.005
+"""So long after a caller's poll the thread polls in short turns: `close` often comes then, and waits for
+the end of one."""
 _PURGE_S: Final = 5.0
 _REOPEN_S: Final = 1.0
 """Pause after librdkafka refused to open a new producer."""
@@ -79,31 +80,12 @@ class BufferLimits(NamedTuple):
 DEFAULT_LIMITS: Final = BufferLimits()
 
 
-OnEnd = Callable[[Acknowledged | SendFailed], None]
-"""Gets the end of one record. It must be quick, and must not raise."""
-OnReport = Callable[[int, SendFailed | None, "Message | None"], None]
-"""Gets the number of a record, its failure (None: it is acknowledged), and librdkafka's report, which a
-refused record has not. It must be quick, and must not raise."""
 MayPass = Callable[[str, bytes | None], bool]
 """Asked with topic and key, under the publisher's lock: may a record go to Kafka now?"""
 
 
 class MustWait(Exception):
     """`may_pass` held the record back: an earlier one of its key is not in Kafka yet."""
-
-
-class _Report(msgspec.Struct, gc=False):
-    """Takes librdkafka's report of one record. There is one for each record in the buffer, so Python's
-    garbage collector does not look at them: none is part of a cycle."""
-
-    publisher: Publisher
-    on_report: OnReport
-    number: int
-    size: int
-    age: int
-
-    def __call__(self, error: KafkaError | None, message: Message) -> None:
-        self.publisher.end(self, error, message)
 
 
 class Publisher:
@@ -129,19 +111,15 @@ class Publisher:
         self._config = producer_config(bootstrap, client_id, properties or {}, own_s, limits)
         self._limits = limits
         self._most_records, self._most_bytes = limits
-        self._ages = RecordAges(delivery_timeout_s) if together else None
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._poll_lock = threading.Lock()
         self._poller = 0  # written by the holder of the poll lock: its thread
-        self._taken = self._taken_bytes = 0  # written under the lock by `publish_to`
-        self._done = self._done_bytes = 0  # written by the holder of the poll lock, in `_ended`
-        self._failed = 0  # of the done ones; written like these
+        self.use = BufferUse(RecordAges(delivery_timeout_s) if together else None)
         self._waiters = 0  # written under the lock
         self._drivers = 0  # callers inside `driven`; written under the lock
         self._polled_at = 0.0  # written by callers that polled; a lost write does no harm
         self._fatal = False  # a new producer is due; written by the holder of the poll lock
-        self._age = self._ages.now() if self._ages else 0  # written by the holder of the poll lock
         self._closed = ""  # the reason; written by `close` under the lock, or after a fork
         self._shut = False  # `take` takes nothing; written under the lock, or after a fork
         self._stopping = (
@@ -169,25 +147,23 @@ class Publisher:
     def publish_to(self, record: Record, on_end: OnEnd, deadline_s: float) -> None:
         """Like `publish`, with a function in place of the future."""
         parts = (record.topic, record.key, record.value, list(record.headers))
-        self.take_by(partial(_end, on_end), 0, parts, record.size, deadline_s)
+        self.take_by(EndReport(self.use, record.size, 0, on_end), parts, deadline_s)
 
     def take_by(
         self,
-        on_report: OnReport,
-        number: int,
+        report: RecordReport,
         parts: RecordParts,
-        size: int,
         deadline_s: float,
         may_pass: MayPass | None = None,
     ) -> None:
-        """Like `publish_to`, for callers that know the size and want librdkafka's report itself, with a
-        `number` of theirs. The headers are a list. Raises MustWait where `may_pass` returns False."""
-        if not self.take(on_report, number, parts, size, may_pass):
+        """Like `publish_to`, for callers that know the size and want librdkafka's report itself. The
+        headers are a list. Raises MustWait where `may_pass` returns False."""
+        if not self.take(report, parts, may_pass):
             until = time.monotonic() + deadline_s
             self._await_room(until, deadline_s)
-            while not self.take(on_report, number, parts, size, may_pass):
+            while not self.take(report, parts, may_pass):
                 self._await_room(until, deadline_s)
-        if not self._taken % POLL_EVERY:
+        if not self.use.taken % POLL_EVERY:
             self.poll_now()
 
     def poll_now(self) -> None:
@@ -205,18 +181,13 @@ class Publisher:
         until = time.monotonic() + deadline_s
         taken = 0
 
-        def reported(number: int, failure: SendFailed | None, message: Message | None) -> None:
-            if failure is not None:
-                on_end(number, failure)
-            elif message is not None:
-                on_end(number, _place_of(message))
-
         try:
             with self.driven():
                 for record in records:
                     topic, key, value, headers = record
                     parts = (topic, key, value, list(headers))
-                    while not self.take(reported, taken, parts, record.size):
+                    report = NumberedReport(self.use, record.size, 0, on_end, taken)
+                    while not self.take(report, parts):
                         self._await_room(until, deadline_s)
                     taken += 1
                     if not taken % POLL_EVERY:
@@ -229,7 +200,7 @@ class Publisher:
     @property
     def unacknowledged(self) -> int:
         """Records taken and not ended."""
-        return self._taken - self._done
+        return self.use.taken - self.use.done
 
     def flush(self, timeout_s: float) -> int:
         """Waits for the acknowledgements, at most `timeout_s` seconds. Returns the number of records
@@ -278,32 +249,27 @@ class Publisher:
         return left
 
     def take(
-        self,
-        on_report: OnReport,
-        number: int,
-        parts: RecordParts,
-        size: int,
-        may_pass: MayPass | None = None,
+        self, report: RecordReport, parts: RecordParts, may_pass: MayPass | None = None
     ) -> bool:
         """Hands the record to librdkafka if it fits. Returns False if it does not, or if a new producer
         must take over first. A refused record is reported at once. Raises ClientClosed, and MustWait.
         Where records end together, nothing is taken before all of them are reported."""
-        if size > self._most_bytes:
-            size = self._most_bytes
+        use, size = self.use, report.size
         topic, key, value, headers = parts
-        refused: SendFailed | None = None
-        with self._lock:
+        # `with` costs twice as much, and this is each record's way.
+        self._lock.acquire()
+        try:
             if self._shut:
                 return self._not_taken()
             if may_pass is not None and not may_pass(topic, key):
                 raise MustWait
-            if (
-                self._taken - self._done >= self._most_records
-                or self._taken_bytes - self._done_bytes + size > self._most_bytes
+            if use.taken - use.done >= self._most_records or (
+                use.taken_bytes - use.done_bytes + size > self._most_bytes
+                and (size <= self._most_bytes or use.taken != use.done)
             ):
                 return False
-            age = self._age  # once: the holder of the poll lock may write it in between
-            report = _Report(self, on_report, number, size, age)
+            if use.ages is not None:
+                report.age = use.age  # the holder of the poll lock may write this one meanwhile
             try:
                 # By place: names cost a dictionary for each record.
                 self._client.produce(topic, value, key, ANY, report, None, NOW, headers)  # type: ignore[arg-type]
@@ -311,12 +277,14 @@ class Publisher:
                 if (refused := refusal(exc)) is None:
                     return False
             else:
-                self._taken += 1
-                self._taken_bytes += size
-                if self._ages is not None:
-                    self._ages.taken(age)
-        if refused is not None:
-            on_report(number, refused, None)
+                use.taken += 1
+                use.taken_bytes += size
+                if use.ages is not None:
+                    use.ages.taken(report.age)
+                return True
+        finally:
+            self._lock.release()
+        report.end(refused, None)
         return True
 
     def _not_taken(self) -> bool:
@@ -344,6 +312,7 @@ class Publisher:
 
     def _poll_or_wait(self, left_s: float) -> None:
         """Polls, or waits for the thread that polls now."""
+        self._polled_at = time.monotonic()
         if self._poll(min(left_s, _POLL_S)):
             return
         with self._lock:
@@ -358,10 +327,10 @@ class Publisher:
         try:
             self._poller = threading.get_ident()
             self._client.poll(timeout_s)
-            self._kafka_log.acknowledged(self._done - self._failed)
-            if self._ages is not None:
-                self._age = self._ages.now()
-                self._fatal = self._fatal or self._ages.is_overdue()
+            self._kafka_log.acknowledged(self.use.done - self.use.failed)
+            if (ages := self.use.ages) is not None:
+                self.use.age = ages.now()
+                self._fatal = self._fatal or ages.is_overdue()
             if self._fatal:
                 self._renew()
         finally:
@@ -372,24 +341,13 @@ class Publisher:
                 self._room.notify_all()
         return True
 
-    def end(self, report: _Report, error: KafkaError | None, message: Message) -> None:
-        """Ends one record. Runs in the thread that holds the poll lock."""
-        self._done += 1
-        self._done_bytes += report.size
-        if self._ages is not None:
-            self._ages.ended(report.age)
-        if error is None:
-            report.on_report(report.number, None, message)
-        else:
-            self._failed += 1
-            failure = failure_of(error, message.topic() or "")
-            report.on_report(report.number, failure, message)
-
     def _run(self) -> None:
         """Polls while no caller does, until `close`. Then ends the records that are left."""
         while not self._stopping:
             leave_s = _DRIVER_POLLS_S if self._drivers else _CALLER_POLLS_S
-            if time.monotonic() - self._polled_at < leave_s or not self._poll(_POLL_S):
+            idle_s = time.monotonic() - self._polled_at
+            poll_s = _BUSY_POLL_S if idle_s < _BUSY_S else _POLL_S
+            if idle_s < leave_s or not self._poll(poll_s):
                 time.sleep(leave_s)
         self._end_rest()
 
@@ -438,7 +396,7 @@ class Publisher:
         fresh = self._opened_again()
         with self._lock:
             self._fatal = True
-            self._shut = self._shut or fresh is None or self._ages is not None
+            self._shut = self._shut or fresh is None or self.use.ages is not None
             self._client.purge()
             self._former = self._client
             if fresh is not None:
@@ -496,20 +454,6 @@ class Publisher:
         self._shut = self._stopping = True
         self._lock = threading.Lock()
         atexit.unregister(self._close_at_exit)
-
-
-def _end(on_end: OnEnd, _number: int, failure: SendFailed | None, message: Message | None) -> None:
-    """Passes a report on as the end of a record."""
-    if failure is not None:
-        on_end(failure)
-    elif message is not None:
-        on_end(_place_of(message))
-
-
-def _place_of(message: Any) -> Acknowledged:
-    return Acknowledged._make(
-        (message.topic(), message.partition(), message.offset(), message.timestamp()[1])
-    )
 
 
 def producer_config(

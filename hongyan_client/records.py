@@ -42,6 +42,8 @@ class Acknowledged(NamedTuple):
     """Epoch milliseconds of the record, as Kafka keeps it."""
 
 
+OnEnd = Callable[[Acknowledged | SendFailed], None]
+"""Gets the end of one record. It must be quick, and must not raise."""
 OnBatchEnd = Callable[[int, Acknowledged | SendFailed], None]
 """Gets a record's number in its batch, and its place in Kafka once every in-sync replica has it, or its
 failure. It must be quick, and must not raise."""

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 HEADER: Final = "traceparent"
 _TRACE: Final = "opentelemetry.trace"
-_CONTEXTS: Final = "opentelemetry.context"
+CONTEXTS: Final = "opentelemetry.context"
+_modules = sys.modules
 _last: tuple[Any, str | None] = (None, None)
 """The last context and its header, as one value: any thread replaces it."""
 _FORM: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
@@ -26,7 +27,7 @@ def current() -> str | None:
     never change, so the header of the last one is kept: a batch mostly has one for all its records.
     """
     global _last
-    contexts: Any = sys.modules.get(_CONTEXTS)
+    contexts: Any = _modules.get(CONTEXTS)
     if contexts is None:
         return None
     context = contexts.get_current()

@@ -91,14 +91,14 @@ class _Version(msgspec.Struct):
 
 _decoder = msgspec.json.Decoder(Notification)
 _version_decoder = msgspec.json.Decoder(_Version)
-_encoder = msgspec.json.Encoder()
+_json = msgspec.json.Encoder().encode
 
 
 def encode(notification: Notification) -> bytes:
     """Returns the wire form, checked by the same rules as `decode`. Raises EnvelopeError."""
     notification = _checked(notification)
     try:
-        value = _encoder.encode(notification)
+        value = _json(notification)
     except (UnicodeEncodeError, TypeError, RecursionError) as exc:
         raise EnvelopeError("not_json", "$", f"cannot be written as JSON: {exc}") from exc
     if len(value) > MAX_BYTES:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from hongyan_client.errors import SendFailed
+from hongyan_client.record_report import RecordReport
 from hongyan_client.records import Record
 from hongyan_client.sends.lane_route import LaneRoute
 from message.envelope import Notification
@@ -92,8 +93,8 @@ class PendingSend:
         self.record: Record | None = None
         self.expires_at = 0  # epoch milliseconds
 
-    def report(self, _number: int, failure: SendFailed | None, message: Message | None) -> None:
-        """Takes librdkafka's report. Runs in the thread that polls; a refusal in the caller's."""
+    def arrive(self, failure: SendFailed | None, message: Message | None) -> None:
+        """Takes the publisher's report of its record."""
         if failure is not None:
             self._host.failed(self, failure, message)
         elif message is not None:
@@ -111,3 +112,12 @@ class PendingSend:
         """Counts the end and tells it. An exception: nobody is known to have the notification."""
         self._host.ended(self, result)
         self._finish(result)
+
+
+class SingleReport(RecordReport, gc=False):
+    """librdkafka's report of one send with a future."""
+
+    send: PendingSend
+
+    def end(self, failure: SendFailed | None, message: Message | None) -> None:
+        self.send.arrive(failure, message)

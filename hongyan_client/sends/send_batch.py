@@ -2,20 +2,22 @@
 
 A send of a batch has no future and no object of its own: numbers, texts and bytes are kept of it, at which
 Python's garbage collector does not look. Only a send that fails, or goes to the overflow, becomes a
-`PendingSend` (decisions 263 and 303).
+`PendingSend`, and a place becomes a `SentNotification` where somebody reads it (decisions 263, 303, 315).
 """
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import msgspec
 
 from hongyan_client.errors import SendFailed
 from hongyan_client.hot_keys import KeyShares
-from hongyan_client.publisher import OnReport
+from hongyan_client.record_report import BufferUse, RecordReport
 from hongyan_client.sends.lane_route import LaneRoute
 from hongyan_client.sends.pending_send import (
     NO_PLACE,
@@ -28,68 +30,74 @@ from hongyan_client.sends.pending_send import (
 from message.envelope import EnvelopeError, Notification, decode
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from confluent_kafka import KafkaError, Message
 
+NotSafe = tuple[Notification, BaseException | None]
+"""A notification that is not known to be safe, and its failure; None: it has no end yet."""
 _UNKNOWN: Final = 0.0
 _new: Final = tuple.__new__
 _OPEN, _FAILED = -3, -2
 """In place of a partition: no end yet, and a failure."""
-_NO_PLACES, _NO_TIMES = array("q", [NO_PLACE] * 1_024), array("q", [0] * 1_024)
-"""Room for so many sends at once."""
+_ROOM: Final = 1_024
+_NO_ENDS = array("i", [_OPEN] * _ROOM)
+_NO_PLACES, _NO_TIMES = array("q", [NO_PLACE] * _ROOM), array("q", [0] * _ROOM)
 
 
 class SendBatch:
     """Sends by number. The core adds them in the caller's thread; others end them.
 
-    An end is written before its body goes, its partition last. So who finds no body finds the whole end.
+    A place is written before the id that stands for it, so who finds the id finds the whole place.
     """
 
-    def __init__(self, host: SendHost) -> None:
+    def __init__(self, host: SendHost, use: BufferUse) -> None:
+        """`use`: of the publisher that gets the records."""
         self.traceparents: dict[int, str] = {}
         self.started: dict[int, float] = {}  # monotonic seconds; empty where nobody asks for them
-        self.last: LaneSends | None = None
-        """The lane of the newest send."""
-        self._host = host
-        self._keeps_notifications = host.watched
-        self._bodies: list[Notification | bytes | None] = []
-        """Bytes, from which the notification is made again should it be asked for; the notification itself
-        of a refused send, and where each acknowledgement asks for it; None: it is in Kafka or the
-        overflow. Batches may be larger than what should stay in memory."""
-        self._ids: list[str] = []
-        self._topics: list[str] = []
-        self._partitions = array("i")
-        self._offsets = array("q")
-        self._timestamps = array("q")
+        self.host = host
+        self._use = use
+        # By number. Batches may be larger than what should stay in memory.
+        self.held: list[str | bytes | Notification] = []
+        """The id of a send that is in Kafka or the overflow. Of others the bytes, from which the
+        notification is made again should it be asked for; or the notification itself, where each
+        acknowledgement asks for it."""
+        self.partitions = array("i")
+        self.offsets = array("q")
+        self.timestamps = array("q")
         self._failures: dict[int, BaseException] = {}
+        self._refused: dict[int, Any] = {}  # as they were given
         self._lanes: dict[LaneRoute, LaneSends] = {}
+        self._lane: LaneSends | None = None  # of the newest send
+        self._turns: list[int] = []  # numbers at which another lane begins,
+        self._topics: list[str] = []  # and its topic
+        self._room = 0  # numbers that have their place in the arrays
         self._ended = 0  # all before it have ended; of the caller's thread
 
     def __len__(self) -> int:
-        return len(self._partitions)
+        return len(self.held)
 
-    def begin(self, notification: Notification) -> None:
-        """Adds a send that nobody has checked yet. Its number is the length before."""
-        self._bodies.append(notification)
-        self._ids.append("")
-        self._topics.append("")
-        if len(self._offsets) == len(self._partitions):
-            self._offsets.extend(_NO_PLACES)
-            self._timestamps.extend(_NO_TIMES)
-        self._partitions.append(_OPEN)  # the last one: the batch's length
+    def add(self, route: LaneRoute, body: bytes | Notification, name: str, size: int) -> SendReport:
+        """Adds a send, by its bytes or its notification, its id, and its bytes in the buffer. Returns what
+        librdkafka shall call at its end."""
+        number = len(self.held)
+        lane = self._lane
+        if lane is None or lane.route is not route:
+            lane = self._turn_to(route, number)
+        if number == self._room:
+            self._room += _ROOM
+            self.offsets.extend(_NO_PLACES)
+            self.timestamps.extend(_NO_TIMES)
+            self.partitions.extend(_NO_ENDS)
+        self.held.append(body)
+        lane.counted += 1
+        return SendReport(self._use, size, 0, lane, number, name)
 
-    def lane(self, number: int, route: LaneRoute, name: str, value: bytes) -> LaneSends:
-        """Notes id, lane and wire form of a send. Returns the sends of its lane."""
-        self._ids[number] = name
-        self._topics[number] = route.topic
-        if not self._keeps_notifications:
-            self._bodies[number] = value
-        found = self.last
-        if found is None or found.route is not route:
-            found = self._lanes.get(route)
-            if found is None:
-                found = self._lanes[route] = LaneSends(self, route, self._host)
-            self.last = found
-        return found
+    def refuse(self, notification: Any, why: BaseException) -> None:
+        """Adds what is no notification, with its end."""
+        number = len(self.held)
+        self._refused[number] = notification
+        self._failures[number] = why
+        self.add(_NO_ROUTE, b"", "", 0)
+        self.partitions[number] = _FAILED
 
     def note_keys(self, shares: KeyShares) -> None:
         """Adds the sends since the last call to the shares of their keys."""
@@ -98,101 +106,157 @@ class SendBatch:
             lane.counted = 0
             lane.keys.clear()
 
-    def arrive(self, number: int, message: Any) -> None:
-        """Notes the place in librdkafka's report of an acknowledgement, then lets the body go."""
-        self._offsets[number] = message.offset()
-        self._timestamps[number] = message.timestamp()[1]
-        self._partitions[number] = message.partition()
-        self._bodies[number] = None
-
-    def end(self, number: int, result: SendResult) -> None:
-        """Notes an end that is no acknowledgement by Kafka."""
+    def end(self, number: int, name: str, result: SendResult) -> None:
+        """Notes an end that is no acknowledgement by Kafka, of the send with this id."""
         if isinstance(result, BaseException):
             self._failures[number] = result
-            self._partitions[number] = _FAILED
+            self.partitions[number] = _FAILED
         else:
-            self._partitions[number] = result.partition
-            self._bodies[number] = None
-
-    def is_in_kafka(self, number: int) -> bool:
-        """Whether Kafka or the overflow has it."""
-        return self._bodies[number] is None
+            self.partitions[number] = result.partition
+            self.held[number] = name
 
     def has_ended(self) -> bool:
         """Whether all sends have ended. Looks only at those that had not at the last call."""
-        ends, count = self._partitions, self._ended
-        while count < len(ends) and ends[count] != _OPEN:
-            count += 1
-        self._ended = count
-        return count == len(ends)
-
-    def id_of(self, number: int) -> str:
-        """Returns the id of a checked send."""
-        return self._ids[number]
+        last = len(self.held)
+        try:
+            self._ended = self.partitions.index(_OPEN, self._ended, last)
+        except ValueError:
+            self._ended = last
+        return self._ended == last
 
     def notification(self, number: int) -> Notification:
         """Returns the notification of a send that is neither in Kafka nor in the overflow."""
-        body = self._bodies[number]
-        assert body is not None, "it has ended"
+        body = self.held[number]
+        assert not isinstance(body, str), "it has ended"
         return _notification(body)
 
-    def results(
-        self,
-    ) -> tuple[list[SentNotification], list[tuple[Notification, BaseException | None]]]:
-        """Returns, in the order of the call, those that are safe, and the others with their failure, or
-        None without an end. Ends may still come meanwhile."""
-        sent: list[SentNotification] = []
-        failed: list[tuple[Notification, BaseException | None]] = []
-        names = zip(self._ids, self._topics, strict=True)
-        for number, (name, topic) in enumerate(names):
-            body = self._bodies[number]  # read once: another thread may let it go
-            if body is None:
-                place = self._partitions[number], self._offsets[number], self._timestamps[number]
-                sent.append(_new(SentNotification, (name, topic, *place)))
-            else:
-                failed.append((_notification(body), self._failures.get(number)))
-        return sent, failed
+    def results(self) -> tuple[SentNotifications, list[NotSafe]]:
+        """Returns, in the order of the call, those that are safe, and the others. Ends may still come
+        meanwhile."""
+        if self.has_ended() and not self._failures:
+            return SentNotifications(self, range(len(self.held))), []
+        others: list[NotSafe] = []
+        left: set[int] = set()
+        for number, body in enumerate(self.held):
+            if not isinstance(body, str):
+                refused = number in self._refused
+                one = self._refused[number] if refused else _notification(body)
+                others.append((one, self._failures.get(number)))
+                left.add(number)
+        safe = array("q", [number for number in range(len(self.held)) if number not in left])
+        return SentNotifications(self, safe), others
+
+    def sent(self, number: int) -> SentNotification:
+        """Returns the place of a send that is safe."""
+        topic = self._topics[bisect_right(self._turns, number) - 1]
+        place = self.partitions[number], self.offsets[number], self.timestamps[number]
+        return _new(SentNotification, (self.held[number], topic, *place))
+
+    def _turn_to(self, route: LaneRoute, number: int) -> LaneSends:
+        """Returns the sends of a lane; from this number on they are the newest."""
+        if (lane := self._lanes.get(route)) is None:
+            lane = self._lanes[route] = LaneSends(self, route)
+        self._turns.append(number)
+        self._topics.append(route.topic)
+        self._lane = lane
+        return lane
+
+
+class SentNotifications(Sequence[SentNotification]):
+    """The notifications of one `send_many` that are safe, in the order of the call. Each is made where it
+    is read: a batch may hold millions."""
+
+    def __init__(self, batch: SendBatch, numbers: Sequence[int]) -> None:
+        self._batch = batch
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> SentNotification: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[SentNotification]: ...
+
+    def __getitem__(self, index: int | slice) -> SentNotification | list[SentNotification]:
+        if isinstance(index, slice):
+            return [self._batch.sent(number) for number in self._numbers[index]]
+        return self._batch.sent(self._numbers[index])
+
+    def __iter__(self) -> Iterator[SentNotification]:
+        return map(self._batch.sent, self._numbers)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"SentNotifications({list(self)!r})"
 
 
 class LaneSends:
-    """The sends of one lane in a batch. librdkafka's reports come here."""
+    """The sends of one lane in a batch."""
 
-    __slots__ = ("_batch", "_host", "counted", "keys", "report", "route")
+    __slots__ = ("batch", "counted", "keys", "route")
 
-    def __init__(self, batch: SendBatch, route: LaneRoute, host: SendHost) -> None:
-        self._batch = batch
+    def __init__(self, batch: SendBatch, route: LaneRoute) -> None:
+        self.batch = batch
         self.route = route
-        self._host = host
-        self.report: OnReport = self._report  # bound once, not for each send
         # Not yet noted; of the caller's thread.
         self.counted = 0
         self.keys: list[str] = []
 
-    def _report(self, number: int, failure: SendFailed | None, message: Message | None) -> None:
-        """Takes librdkafka's report. Runs in the thread that polls; a refusal in the caller's."""
-        if failure is not None:
-            self._host.failed(self.pending(number), failure, message)
-            return
-        batch = self._batch
-        if message is None or batch.is_in_kafka(number):
-            return
-        self.route.acknowledged += 1
-        if self._host.watched:
-            sent = sent_notification(batch.id_of(number), self.route.topic, message)
-            self._host.acknowledged(self.pending(number), sent)
-        batch.arrive(number, message)
 
-    def pending(self, number: int) -> PendingSend:
-        """Returns a send as one of its own."""
-        batch = self._batch
+class SendReport(RecordReport, gc=False):
+    """librdkafka's report of one send."""
+
+    lane: LaneSends
+    number: int
+    name: str
+    """The notification's id."""
+
+    def __call__(self, error: KafkaError | None, message: Any) -> None:
+        """As of any record; but an acknowledgement, the end of nearly all, needs no other call."""
+        use = self.use
+        use.done += 1
+        use.done_bytes += self.size
+        if use.ages is not None:
+            use.ages.ended(self.age)
+        if error is not None:
+            self.fail(error, message)
+            return
+        lane, number = self.lane, self.number
+        lane.route.acknowledged += 1
+        batch = lane.batch
+        if batch.host.watched:
+            sent = sent_notification(self.name, lane.route.topic, message)
+            batch.host.acknowledged(self.pending(), sent)
+        batch.offsets[number] = message.offset()
+        batch.timestamps[number] = message.timestamp()[1]
+        batch.partitions[number] = message.partition()
+        batch.held[number] = self.name
+
+    def end(self, failure: SendFailed | None, message: Message | None) -> None:
+        """Passes a failure on."""
+        if failure is not None:
+            self.lane.batch.host.failed(self.pending(), failure, message)
+
+    def pending(self) -> PendingSend:
+        """Returns the send as one of its own."""
+        batch, number = self.lane.batch, self.number
         return PendingSend(
             batch.notification(number),
-            self.route,
+            self.lane.route,
             batch.traceparents.get(number),
             batch.started.get(number, _UNKNOWN),
-            self._host,
-            partial(batch.end, number),
+            batch.host,
+            partial(batch.end, number, self.name),
         )
+
+
+_NO_ROUTE: Final = LaneRoute("", "", 0)
 
 
 def _notification(body: Notification | bytes) -> Notification:

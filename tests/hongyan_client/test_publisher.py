@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,7 +26,8 @@ from hongyan_client.errors import (
     WrongProperties,
 )
 from hongyan_client.publisher import BufferLimits, Publisher, producer_config
-from hongyan_client.records import Acknowledged, Record
+from hongyan_client.record_report import EndReport, RecordReport
+from hongyan_client.records import Acknowledged, OnEnd, Record
 from message.producer_properties import SAFE_PRODUCER
 from tests.harness.waiting import await_
 from tests.hongyan_client.looking import NOWHERE, PATIENCE_S, contents, make_topic, paused
@@ -39,6 +41,10 @@ def record(topic: str, number: int, key: str = "k") -> Record:
 
 def held(publisher: Publisher, topic: str, count: int) -> list[Future[Acknowledged]]:
     return [publisher.publish(record(topic, number), 5) for number in range(count)]
+
+
+def report_to(publisher: Publisher, on_end: OnEnd) -> RecordReport:
+    return EndReport(publisher.use, 1, 0, on_end)
 
 
 @pytest.mark.parametrize("place", ["embedded", "real"])
@@ -286,9 +292,9 @@ def test_records_that_end_together_have_all_ended_before_another_is_taken(opened
         return True
 
     def take() -> None:
-        publisher.take_by(lambda *_: None, 9, ("t", b"k", b"9", []), 1, 0, may_pass)
+        publisher.take_by(report_to(publisher, lambda _: None), ("t", b"k", b"9", []), 0, may_pass)
 
-    def report(number: int, _failure: SendFailed | None, _message: object) -> None:
+    def report(number: int, _end: object) -> None:
         try:
             take()
         except BufferFull as exc:
@@ -299,7 +305,7 @@ def test_records_that_end_together_have_all_ended_before_another_is_taken(opened
         ended.append(number)
 
     for number in range(3):
-        publisher.take_by(report, number, ("t", b"k", b"x", []), 1, 5)
+        publisher.take_by(report_to(publisher, partial(report, number)), ("t", b"k", b"x", []), 5)
     assert publisher.take_back()
     for other in others:
         other.join(PATIENCE_S)
@@ -319,15 +325,15 @@ def test_a_period_that_ends_while_a_record_is_taken_leaves_no_count_behind(
 
         def produce(self, *given: Any) -> None:
             client.produce(*given)
-            publisher._age += 1
+            publisher.use.age += 1
 
     with publisher._poll_lock:
         publisher._client = LatePeriod()  # type: ignore[assignment]
-        publisher.take(lambda *_: None, 0, ("ages", b"k", b"v", []), 1)
+        publisher.take(report_to(publisher, lambda _: None), ("ages", b"k", b"v", []))
         publisher._client = client
     assert publisher.flush(PATIENCE_S) == 0
-    assert publisher._ages is not None
-    assert publisher._ages._taken == publisher._ages._ended
+    assert publisher.use.ages is not None
+    assert publisher.use.ages._taken == publisher.use.ages._ended
 
 
 def test_a_pending_record_cannot_be_cancelled(opened: Opened) -> None:

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from hongyan_client.composition import Composition, compose
 from hongyan_client.errors import WrongNotification
-from hongyan_client.publisher import Publisher, _Report
+from hongyan_client.record_report import BufferUse
 from hongyan_client.sends.lane_route import LaneRoute
 from hongyan_client.sends.pending_send import SendHost, SentNotification
-from hongyan_client.sends.send_batch import LaneSends, SendBatch
+from hongyan_client.sends.send_batch import SendBatch, SendReport
 from message.envelope import Notification, encode
 
 ROUTE = LaneRoute("sms.notice", "hongyan.dispatch.sms.notice", 60_000)
@@ -25,7 +25,7 @@ class Host:
     watched = False
 
 
-class Report:
+class Message:
     """Stands for librdkafka's report of an acknowledgement."""
 
     def partition(self) -> int:
@@ -38,8 +38,8 @@ class Report:
         return 1, 1_800_000_000_000
 
 
-class Bodies(list[Any]):
-    """Notes at each body that goes whether its end is there."""
+class Held(list[Any]):
+    """Notes at each id that is written whether its end is there."""
 
     def __init__(self, batch: SendBatch) -> None:
         super().__init__()
@@ -47,8 +47,7 @@ class Bodies(list[Any]):
         self.ended: list[bool] = []
 
     def __setitem__(self, number: Any, body: Any) -> None:
-        if body is None:
-            self.ended.append(self._batch.has_ended())
+        self.ended.append(self._batch.has_ended())
         super().__setitem__(number, body)
 
 
@@ -69,15 +68,22 @@ def test_an_empty_ordering_key_and_resend_of_are_composed_as_none() -> None:
 
 
 @pytest.fixture
-def batch(notification: Notification) -> SendBatch:
-    made = SendBatch(cast(SendHost, Host()))
-    made._bodies = Bodies(made)
-    made.begin(notification)
+def batch() -> SendBatch:
+    made = new_batch()
+    made.held = Held(made)
     return made
 
 
-def checked(batch: SendBatch, notification: Notification) -> LaneSends:
-    return batch.lane(0, ROUTE, notification.id, encode(notification))
+def new_batch() -> SendBatch:
+    return SendBatch(cast(SendHost, Host()), BufferUse(None))
+
+
+def added(batch: SendBatch, notification: Notification, route: LaneRoute = ROUTE) -> SendReport:
+    return batch.add(route, encode(notification), notification.id, 1)
+
+
+def acknowledge(report: SendReport) -> None:
+    report(None, cast(Any, Message()))
 
 
 def sent(notification: Notification, *place: int) -> SentNotification:
@@ -85,25 +91,25 @@ def sent(notification: Notification, *place: int) -> SentNotification:
 
 
 def ended(batch: SendBatch) -> list[bool]:
-    return cast(Bodies, batch._bodies).ended
+    return cast(Held, batch.held).ended
 
 
-def test_an_acknowledged_send_has_its_end_before_its_notification_goes(
+def test_an_acknowledged_send_has_its_end_before_its_id_is_there(
     batch: SendBatch, notification: Notification
 ) -> None:
-    report = checked(batch, notification).report
-    report(0, None, cast(Any, Report()))
-    report(0, None, cast(Any, Report()))  # a second one changes nothing
+    report = added(batch, notification)
+    acknowledge(report)
     assert batch.results() == ([sent(notification, 3, 17, 1_800_000_000_000)], [])
     assert ended(batch) == [True]
     assert ROUTE.acknowledged == 1
+    assert (report.use.done, report.use.done_bytes, report.use.failed) == (1, 1, 0)
 
 
-def test_a_spooled_send_has_its_end_before_its_notification_goes(
+def test_a_spooled_send_has_its_end_before_its_id_is_there(
     batch: SendBatch, notification: Notification
 ) -> None:
-    checked(batch, notification)
-    batch.end(0, sent(notification, -1, -1, 0))
+    added(batch, notification)
+    batch.end(0, notification.id, sent(notification, -1, -1, 0))
     assert batch.results() == ([sent(notification, -1, -1, 0)], [])
     assert ended(batch) == [True]
 
@@ -111,9 +117,9 @@ def test_a_spooled_send_has_its_end_before_its_notification_goes(
 def test_a_send_that_failed_keeps_its_notification(
     batch: SendBatch, notification: Notification
 ) -> None:
-    checked(batch, notification)
+    added(batch, notification)
     failure = TimeoutError()
-    batch.end(0, failure)
+    batch.end(0, notification.id, failure)
     assert batch.has_ended()
     assert batch.results() == ([], [(notification, failure)])
 
@@ -121,67 +127,75 @@ def test_a_send_that_failed_keeps_its_notification(
 def test_a_send_without_an_end_keeps_its_notification(
     batch: SendBatch, notification: Notification
 ) -> None:
-    checked(batch, notification)
+    added(batch, notification)
     assert not batch.has_ended()
     assert batch.results() == ([], [(notification, None)])
 
 
-def test_a_refused_send_comes_back_as_it_was_given(batch: SendBatch) -> None:
-    wrong = cast(Notification, object())
+@pytest.mark.parametrize("wrong", [object(), "an id", "", None, b"", 0])
+def test_what_is_no_notification_comes_back_as_it_was_given(
+    batch: SendBatch, notification: Notification, wrong: Any
+) -> None:
+    acknowledge(added(batch, notification))
     refusal = WrongNotification("bad_id", "no id")
-    batch.begin(wrong)
-    batch.end(1, refusal)
-    assert batch.results()[1][1] == (wrong, refusal)
+    batch.refuse(wrong, refusal)
+    assert batch.has_ended()
+    found, others = batch.results()
+    assert found == [sent(notification, 3, 17, 1_800_000_000_000)]
+    assert others == [(wrong, refusal)]
 
 
 def test_a_send_with_a_field_of_another_type_comes_back(notification: Notification) -> None:
-    batch = SendBatch(cast(SendHost, Host()))
+    batch = new_batch()
     odd = replace(notification, created_at=cast(int, 1.5))
-    batch.begin(odd)
-    checked(batch, odd)
+    added(batch, odd)
     assert batch.results() == ([], [(odd, None)])
 
 
-def test_many_sends_have_each_its_own_place(notification: Notification) -> None:
-    batch = SendBatch(cast(SendHost, Host()))
-    for number in range(3_000):
-        batch.begin(notification)
-        batch.lane(number, ROUTE, str(number), b"")
+def test_many_sends_have_each_its_own_place_and_topic(notification: Notification) -> None:
+    batch = new_batch()
+    other = LaneRoute("sms.promo", "hongyan.dispatch.sms.promo", 60_000)
+    routes = [other if number % 700 < 3 else ROUTE for number in range(3_000)]
+    for number, route in enumerate(routes):
+        batch.add(route, b"", str(number), 1)
     for number in reversed(range(3_000)):
-        batch.end(number, sent(notification, number % 7, -1, 0))
+        batch.end(number, str(number), sent(notification, number % 7, -1, 0))
     found, left = batch.results()
-    assert [(int(one.id), one.partition) for one in found] == [(n, n % 7) for n in range(3_000)]
+    expected = [
+        (str(number), route.topic, number % 7, -1, 0) for number, route in enumerate(routes)
+    ]
+    assert found == expected
+    assert found == list(found)
+    assert [found[number] for number in range(-3_000, 3_000)] == expected * 2
+    assert found[2_990:] == expected[2_990:]
     assert left == []
 
 
-class Ending(list[Any]):
-    """Ends each send just after its body was read, as another thread may."""
-
-    batch: SendBatch
-
-    def __getitem__(self, number: Any) -> Any:
-        body = super().__getitem__(number)
-        if body is not None:
-            self.batch.arrive(number, Report())
-        return body
-
-
-def test_a_send_that_ends_while_the_results_are_read_is_in_one_of_them(
+def test_sends_between_others_that_failed_are_found_in_their_order(
     notification: Notification,
 ) -> None:
-    batch = SendBatch(cast(SendHost, Host()))
-    batch.begin(notification)
-    checked(batch, notification)
-    bodies = Ending(batch._bodies)
-    bodies.batch, batch._bodies = batch, bodies
-    assert batch.results() == ([], [(notification, None)])
+    batch = new_batch()
+    reports = [added(batch, replace(notification, id=f"n-{number}")) for number in range(6)]
+    for number in (5, 1, 3):
+        acknowledge(reports[number])
+    found, left = batch.results()
+    assert [one.id for one in found] == ["n-1", "n-3", "n-5"]
+    assert [one.id for one, _ in left] == ["n-0", "n-2", "n-4"]
+
+
+def test_a_send_that_ends_after_the_results_were_read_stays_where_it_was(
+    notification: Notification,
+) -> None:
+    batch = new_batch()
+    report = added(batch, notification)
+    before = batch.results()
+    acknowledge(report)
+    assert before == ([], [(notification, None)])
     assert batch.results()[0] == [sent(notification, 3, 17, 1_800_000_000_000)]
 
 
 def test_the_garbage_collector_sees_nothing_of_a_send(
     batch: SendBatch, notification: Notification
 ) -> None:
-    lane = checked(batch, notification)
-    kept = [one[0] for one in (batch._bodies, batch._ids, batch._topics, batch._partitions)]
-    report = _Report(cast(Publisher, None), lane.report, 0, 1, 0)
-    assert [gc.is_tracked(one) for one in (*kept, report)] == [False] * 5
+    report = added(batch, notification)
+    assert [gc.is_tracked(one) for one in (batch.held[0], report)] == [False] * 2
