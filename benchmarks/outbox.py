@@ -8,6 +8,8 @@ bare     one confluent-kafka producer with the relay's own properties sends the 
 sql      the relay's claims and marks on one connection, without Kafka: the database's part of the work
 relay    one relay publishes as many rows, claims and marks included; rows stay as SENT
 dropped  the same with `relay.keep_hours = 0`: marks delete the rows
+naive    reads rows, produces and deletes them, without any claim: what a single process could do at most
+         that nobody shares a table with, that skips rows which commit late, and knows no retry or order
 claim    median time of a claim of 100 rows, over few and over many pending rows
 idle     time from the commit's return to Kafka's acknowledgement, for commits 20 ms apart
 """
@@ -27,6 +29,7 @@ from sqlalchemy.orm import Session
 
 from benchmarks.ground import LANE, Servers, empty_database, topics
 from benchmarks.meter import judged_ratio
+from benchmarks.outbox_naive import NaiveRelay
 from benchmarks.server_cpu import CpuMeter
 from hongyan_client.errors import SendFailed
 from hongyan_client.outbox import Outbox
@@ -126,6 +129,8 @@ def measure(
             "dropped / bare": round(_share(ways, "dropped", "bare"), 3),
             "relay / sql": round(_share(ways, "relay", "sql"), 3),
             "sql / bare": round(_share(ways, "sql", "bare"), 3),
+            "naive / bare": round(_share(ways, "naive", "bare"), 3),
+            "dropped / naive": round(_share(ways, "dropped", "naive"), 3),
         },
         "claim_ms": {str(_FEW_ROWS): few, str(sizes.pending): many},
         "p99_ms": {"commit publisher": by_commit, "relay": by_relay},
@@ -166,6 +171,7 @@ def _ways(
         "sql": lambda: _sql_alone(servers, topic, rows),
         "relay": lambda: _relayed(servers, topic, rows, keep_sent=True),
         "dropped": lambda: _relayed(servers, topic, rows, keep_sent=False),
+        "naive": lambda: _naive(servers, topic, rows),
     }
     seen: dict[str, list[_Way]] = {name: [] for name in ways}
     for number in range(rounds):
@@ -195,14 +201,10 @@ def _median_way(seen: Sequence[_Way]) -> dict[str, Any]:
 
 def _bare(servers: Servers, topic: str, rows: int) -> _Way:
     """Sends from memory and waits for all acknowledgements."""
-    properties = producer_config(
-        servers.bootstrap, "bench-bare", {}, delivery_timeout_s=DELIVERY_TIMEOUT_MS / 1_000
-    )
-    producer = Producer(properties)
+    producer = _producer(servers, topic)
     records = [
         (f"m{n}".encode(), _PAYLOAD.replace("@id", f"m{n}").encode()) for n in range(1, rows + 1)
     ]
-    producer.list_topics(topic, 10)
     failed: list[object] = []
 
     def ended(error: object, _message: object) -> None:
@@ -224,6 +226,16 @@ def _bare(servers: Servers, topic: str, rows: int) -> _Way:
     return _Way(rows / (time.monotonic() - began), meter.per_row(rows))
 
 
+def _producer(servers: Servers, topic: str) -> Producer:
+    """Returns a producer with the relay's own properties that knows the topic."""
+    properties = producer_config(
+        servers.bootstrap, "bench-bare", {}, delivery_timeout_s=DELIVERY_TIMEOUT_MS / 1_000
+    )
+    producer = Producer(properties)
+    producer.list_topics(topic, 10)
+    return producer
+
+
 def _sql_alone(servers: Servers, topic: str, rows: int) -> _Way:
     """Claims and marks in turns on one connection."""
     with _outbox(servers, "bench_outbox_sql") as engine:
@@ -234,6 +246,19 @@ def _sql_alone(servers: Servers, topic: str, rows: int) -> _Way:
             if store.mark(batch.token, batch.rows):
                 raise RuntimeError("somebody else took rows of the benchmark")
         return _Way(rows / (time.monotonic() - began), meter.per_row(rows))
+
+
+def _naive(servers: Servers, topic: str, rows: int) -> _Way:
+    """Reads, produces and deletes, without claims."""
+    with _outbox(servers, "bench_outbox_naive") as engine:
+        _fill(engine, topic, 1, rows)
+        url = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        relay = NaiveRelay(url, _producer(servers, topic), _BATCH)
+        meter, began = CpuMeter(servers.processes), time.monotonic()
+        relay.run()
+        found = _Way(rows / (time.monotonic() - began), meter.per_row(rows))
+        relay.close()
+        return found
 
 
 def _relayed(servers: Servers, topic: str, rows: int, *, keep_sent: bool) -> _Way:

@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterable, Mapping
-from time import monotonic, time
+from time import monotonic, sleep, time
 from typing import TYPE_CHECKING, Final
 
 from hongyan_client.accepted_recorder import AcceptedRecorder
@@ -310,7 +310,7 @@ class ClientCore:
         while self._counts.open and (left := until - monotonic()) > 0:
             self.publisher.flush(min(left, _LOOK_S))
             if self._queue is not None and self._counts.open:
-                time.sleep(min(left, _PAUSE_S))  # the overflow's thread is at work
+                sleep(min(left, _PAUSE_S))  # the overflow's thread is at work
         return self._counts.open
 
     def drain(self, timeout_s: float) -> int:
