@@ -2,7 +2,7 @@
 
 A code that is in no table is Unknown: the request was written, and its fate is not known. A 4xx is the
 exception, where the provider answers errors by HTTP status: it refuses for sure (RFC 9110 §15.5), whatever
-code its body holds.
+code its body holds. Feishu's 400 refuses nothing for sure (channels/providers/feishu/wire.py).
 
 Each row of an adapter names the document that has its code, with the date of reading (`documented`). Else
 it gives the reason why none has (`unproved`). The meaning for a delivery is our reading of the document's

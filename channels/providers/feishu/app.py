@@ -62,7 +62,6 @@ from channels.providers.feishu.content import read as read_content
 from channels.providers.feishu.errors import ERRORS
 from channels.providers.feishu.wire import (
     ENDPOINT,
-    RATE_LIMITED,
     address,
     address_for,
     code_of,
@@ -72,7 +71,7 @@ from channels.providers.feishu.wire import (
 from channels.secret import Secret
 from message.delivery import Delivery
 from message.foreign_text import rule_in
-from message.outcomes import Accepted, AnyOutcome, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
 from message.receivers import group_of
 
 _SEND: Final = "open-apis/im/v1/messages"
@@ -98,7 +97,9 @@ _TYPES: Final = {"ou": "open_id", "on": "union_id"}
 _PERSON_ID = re.compile(r"(ou|on)_[0-9a-z]{20,64}", re.ASCII)
 """An open_id or union_id. A company's user_ids may begin like it, but are shorter."""
 _TOKEN_CODES: Final = frozenset({"99991661", "99991663", "99991668", "99991671", "99991677"})
-_PASSING: Final = frozenset({RATE_LIMITED, "99991403", "11232", "1500", "2200"})
+_PASSING: Final = frozenset(
+    row.code for row in ERRORS if row.kind == "unknown" or row.limit is Limit.ACCOUNT
+)
 """Codes of a token request that say nothing of the login."""
 _LATER: Final = frozenset({408, 425, 429, *range(500, 600)})
 _MESSAGE_ID = re.compile(r"om_[0-9A-Za-z_-]{1,128}", re.ASCII)

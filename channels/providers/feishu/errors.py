@@ -1,6 +1,7 @@
 """Feishu's and Lark's errors that `im/v1/messages` can answer.
 
-A fault of the application is NotSent: it may be mended.
+A fault of the application is NotSent: it may be mended. An internal error, or a busy server, is Unknown: no
+page says that nothing was sent.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Final
 
 from channels.judging import error_table as codes
 from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
-from channels.providers.feishu.wire import COMMON, RATE_LIMITED
+from channels.providers.feishu.wire import COMMON, RATE_LIMITED, SERVER_CODES
 from message.outcomes import Limit
 
 _SECOND: Final = 1_000
@@ -61,7 +62,7 @@ ERRORS: Final = ErrorTable(
         codes.unknown("1500", "an internal error"),
         codes.unknown("2200", "an internal error"),
         codes.paced("11232", Limit.ACCOUNT, "the provider is under load", MINUTE),
-        codes.paced("11233", Limit.ACCOUNT, "more messages than allowed", MINUTE),
+        codes.paced("11233", Limit.RECEIVER, "more messages to one chat than allowed", MINUTE),
         codes.paced("11247", Limit.ACCOUNT, "more messages than allowed", MINUTE),
         codes.paced(RATE_LIMITED, Limit.ACCOUNT, "more calls than allowed", MINUTE),
         codes.shut_out("99991401", "our address is not on the list", MINUTE),
@@ -81,6 +82,18 @@ ERRORS: Final = ErrorTable(
         codes.rejected("99992361", "the open_id is of another application"),
         codes.rejected("99992364", "the user_id is of another tenant"),
         codes.rejected("99992381", "the union_id is of another tenant"),
+    ),
+    codes.documented(
+        SERVER_CODES,
+        codes.unknown("5000", "an internal error"),
+        codes.unknown("10101", "an internal error"),
+        codes.unknown("18121", "the same request is being processed"),
+        codes.unknown("55001", "an internal error"),
+        codes.unknown("90235", "the server is busy"),
+        codes.paced("90217", Limit.ACCOUNT, "more calls than allowed", MINUTE),
+        codes.paced("190005", Limit.ACCOUNT, "more calls of the application than allowed", MINUTE),
+        codes.paced("1000004", Limit.ACCOUNT, "more calls of the method than allowed", MINUTE),
+        codes.paced("1000005", Limit.ACCOUNT, "more calls of the application than allowed", MINUTE),
     ),
     codes.unproved(
         "public clients show the answer; no page of Feishu's that was read has it",

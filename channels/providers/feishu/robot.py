@@ -78,6 +78,7 @@ _ERRORS: Final = ErrorTable(
         codes.paced(
             "11232", Limit.ACCOUNT, "the robot, or the provider, has too much to do", MINUTE
         ),
+        codes.paced("11233", Limit.ACCOUNT, "more messages to the group than allowed", MINUTE),
         codes.unknown("2200", "an internal error"),
         codes.paced(RATE_LIMITED, Limit.ACCOUNT, "more calls than allowed", MINUTE),
     ),

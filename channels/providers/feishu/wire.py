@@ -6,6 +6,9 @@
 Over the rate limit: status 429, or 400 on older interfaces, with code 99991400 and the field
 `x-ogw-ratelimit-reset`, seconds to wait.
 
+Status 400 proves nothing: nearly every code other than 0 comes with it, among them 230049 ("the message is
+being sent"). So an unlisted code under 400 is Unknown; under another 4xx the status decides.
+
 Sources: https://open.feishu.cn/document/server-docs/api-call-guide/generic-error-code,
 https://open.feishu.cn/document/server-docs/api-call-guide/frequency-control
 """
@@ -32,10 +35,16 @@ COMMON: Final = RowSource(
     "2026-11-22",
     copy="a summary of the page in a public repository, made on 2026-09-11",
 )
+SERVER_CODES: Final = RowSource(
+    "https://open.larksuite.com/document/ukTMukTMukTM/ugjM14COyUjL4ITN",
+    "2026-11-28",
+    copy="a copy of the page of 2022-03-03 in a public repository",
+)
 RATE_LIMITED: Final = "99991400"
 _RESET: Final = "x-ogw-ratelimit-reset"
 _SECONDS = re.compile(r"[0-9]{1,9}", re.ASCII)
 _MAX_DETAIL: Final = 200
+_PROVES_NOTHING: Final = 400
 
 
 class _Data(msgspec.Struct):
@@ -84,7 +93,8 @@ def refused(errors: ErrorTable, answer: httpx.Response) -> AnyOutcome | None:
     reply = read(answer)
     code = code_of(reply)
     if reply is not None and code not in ("", "0"):
-        return errors.outcome(code, reply.detail, _wait_ms(answer), status=answer.status_code)
+        status = 0 if answer.status_code == _PROVES_NOTHING else answer.status_code
+        return errors.outcome(code, reply.detail, _wait_ms(answer), status=status)
     outcome = refusal(answer)
     if outcome is not None and code:
         return CONTRADICTION

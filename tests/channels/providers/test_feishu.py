@@ -182,7 +182,8 @@ def test_a_malformed_answer_leaves_the_call_in_doubt(body: bytes) -> None:
     [
         (httpx.Response(502, content=b"<html>"), Unknown),
         (answer({"code": 0, "data": {"message_id": "om_1"}}, 500), Unknown),
-        (answer({"code": 987654, "msg": "new"}, 400), Rejected),
+        (answer({"code": 987654, "msg": "new"}, 400), Unknown),
+        *((answer({"code": 987654, "msg": "new"}, status), Rejected) for status in (401, 403, 404)),
         (answer({"code": 987654, "msg": "new"}, 429), NotSent),
         (answer({"code": 987654, "msg": "new"}, 500), Unknown),
         (answer({"code": 987654, "msg": "new"}), Unknown),
@@ -194,6 +195,26 @@ def test_answers_that_the_documents_do_not_know_are_judged_by_status_and_phase(
     given: httpx.Response | Failure, kind: type[AnyOutcome]
 ) -> None:
     assert type(outcome_of(given)) is kind
+
+
+@pytest.mark.parametrize("code", [1500, 2200, 5000, 10101, 18121, 55001, 90235, 230049])
+def test_an_internal_error_under_400_leaves_the_call_in_doubt(code: int) -> None:
+    """Feishu answers 400 for nearly every code: it says nothing of what was done."""
+    assert outcome_of(answer({"code": code, "msg": "m"}, 400)) == Unknown(str(code), "m")
+
+
+@pytest.mark.parametrize(
+    ("code", "limit"),
+    [
+        (230020, Limit.RECEIVER),
+        (11233, Limit.RECEIVER),
+        *((code, Limit.ACCOUNT) for code in (11232, 11247, 90217, 190005, 1000004, 1000005)),
+    ],
+)
+def test_a_limit_holds_back_whom_it_is_about(code: int, limit: Limit) -> None:
+    outcome = outcome_of(answer({"code": code, "msg": "m"}, 400))
+    assert isinstance(outcome, NotSent)
+    assert (outcome.limit, outcome.account) == (limit, False)
 
 
 def test_a_token_is_asked_for_with_id_and_secret_in_the_body() -> None:
@@ -266,6 +287,13 @@ def test_a_message_whose_answer_was_lost_is_repeated_under_its_uuid(peer: Peer) 
     (repeated,) = peer.send(peer.call(1, attempt=2))
     (record,) = [one for one in peer.simulator.records() if one.accepted]
     assert repeated == Accepted(record.provider_id)
+
+
+def test_a_code_of_no_table_under_400_is_settled_by_the_uuid(peer: Peer) -> None:
+    (doubt,) = peer.send(peer.call(5), Faults(codes={"987654": 1.0}))
+    assert doubt == Unknown("987654", "error 987654")
+    assert isinstance(peer.send(peer.call(5, attempt=2))[0], Accepted)
+    assert peer.accepted().count(peer.call(5).deliveries[0].receiver) == 1
 
 
 def test_the_uuids_hour_outlives_a_restart_of_the_simulator(

@@ -140,6 +140,12 @@ def test_too_many_requests_are_read_in_the_older_form_too() -> None:
     assert outcome.code == "9499.too_many"
 
 
+def test_a_code_of_no_table_under_400_leaves_the_call_in_doubt() -> None:
+    given = httpx.Response(400, json={"code": 987654, "msg": "new"})
+    assert outcome_of(given) == Unknown("987654", "new")
+    assert isinstance(outcome_of(httpx.Response(400, json={"code": 11233})), NotSent)
+
+
 @pytest.mark.parametrize(
     "body", [b"", b"ok", b"[]", b"{}", b'{"code":"0"}', b"\xff", b"[" * 100_000]
 )

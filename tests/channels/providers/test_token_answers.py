@@ -35,6 +35,8 @@ PASSING = [
     ("dingtalk", 200, {"errcode": 90018, "errmsg": "too many calls"}),
     ("feishu", 429, {"code": 99991400, "msg": "request trigger frequency limit"}),
     ("feishu", 500, {"code": 10014, "msg": "internal"}),
+    ("feishu", 400, {"code": 5000, "msg": "internal error"}),
+    ("feishu", 400, {"code": 1000004, "msg": "method rate limited"}),
     ("fcm", 503, {"error": "temporarily_unavailable"}),
     ("fcm", 500, {"error": "invalid_grant"}),
 ]
