@@ -69,8 +69,8 @@ class NotSent(Outcome, frozen=True, gc=False, tag="not_sent"):
     answer: str = ""
     """As for Rejected."""
     joint: bool = False
-    """One delivery of a joint call was refused, and the provider does not name it. Each goes alone next
-    time, once even if its attempts are spent."""
+    """A joint call was refused over one delivery that the provider does not name, or it left this one out.
+    Each goes alone next time, once even if its attempts are spent."""
 
 
 class Unknown(Outcome, frozen=True, gc=False, tag="unknown"):

@@ -228,7 +228,7 @@ def _of_many(outcome: AnyOutcome) -> AnyOutcome:
     """Turns a refusal for one unnamed member of several into NotSent: nothing was sent to anybody."""
     if isinstance(outcome, Rejected) and outcome.code in RECEIVER_CODES:
         reason = "DingTalk refused the call for one of its members and did not say which"
-        return NotSent(outcome.code, reason, _ALONE_MS)
+        return NotSent(outcome.code, reason, _ALONE_MS, joint=True)
     return outcome
 
 

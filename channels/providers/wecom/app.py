@@ -94,9 +94,6 @@ _DEDUP_MS: Final = 28 * MINUTE
 """The interval, less the time that the repeat needs to arrive."""
 _LIMITS: Final = {"text": 2_048, "markdown": 2_048}
 _USERID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
-_TOGETHER: Final = 2
-"""Attempts that share a call. From the third on a delivery goes alone: WeCom may refuse the whole call for
-one member, and that member must not hold up the others for ever."""
 _AGAIN_MS: Final = 1_000
 _NAMING: Final = frozenset({"0", "81013"})
 """Codes whose answers name the members who got nothing."""
@@ -170,9 +167,9 @@ class WecomChannel(BaseChannel):
         self._accounts = PreparedAccounts(_SEND)
 
     def batch_key(self, delivery: Delivery) -> Hashable:
-        """Joins deliveries of one content; from the third attempt each goes alone."""
+        """Joins deliveries of one content. A retry goes alone: one member may have had the call refused."""
         content = _encoder.encode(delivery.content_for(_PROVIDER))
-        return content if delivery.spent <= _TOGETHER else (content, delivery.key)
+        return (content, delivery.key) if delivery.spent > 1 else content
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
         if wrong := wrong_receiver(account, self.channel, delivery.receiver):
@@ -220,7 +217,7 @@ class WecomChannel(BaseChannel):
                 whole = self._but_for_those_named(call, answer, whole)
             elif len(_members(call)) > 1:
                 reason = "WeCom refused the call for one of its members and did not say which"
-                whole = for_all(call, NotSent(code, reason, _AGAIN_MS))
+                whole = for_all(call, NotSent(code, reason, _AGAIN_MS, joint=True))
         return _first_of_each_member(call, whole)
 
     def token_refused(self, answer: httpx.Response) -> bool:
@@ -300,7 +297,7 @@ def _first_of_each_member(call: Call, outcomes: Sequence[AnyOutcome]) -> list[An
         member = delivery.receiver.lower()
         again = member in seen and not isinstance(outcome, Rejected)
         result.append(
-            NotSent(SAME_MEMBER, "the call had one for this member", _AGAIN_MS)
+            NotSent(SAME_MEMBER, "the call had one for this member", _AGAIN_MS, joint=True)
             if again
             else outcome
         )

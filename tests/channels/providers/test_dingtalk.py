@@ -360,6 +360,7 @@ def test_a_refusal_for_one_of_several_comes_back_each_alone(code: str) -> None:
     outcomes = CHANNEL.outcomes(several, said)
     assert [type(outcome) for outcome in outcomes] == [NotSent] * 3
     assert not any(isinstance(one, NotSent) and one.account for one in outcomes)
+    assert all(isinstance(one, NotSent) and one.joint for one in outcomes), "it parks none of them"
     assert isinstance(outcome_of(said), Rejected)
     again = deliveries("dingtalk", ["u1", "u2", "u3"], {"text": "你好"}, attempt=2)
     assert len({CHANNEL.batch_key(one) for one in again}) == 3

@@ -134,11 +134,11 @@ def test_what_can_never_be_sent_is_refused_with_its_reason(
     assert refused.startswith(f"{code}: ")
 
 
-def test_members_of_one_content_join_and_a_third_attempt_goes_alone() -> None:
+def test_members_of_one_content_join_and_a_retry_goes_alone() -> None:
     first, second = each("a1", "b2")
     (other,) = each("c3", content={"text": "晚上好"})
     assert CHANNEL.batch_key(first) == CHANNEL.batch_key(second) != CHANNEL.batch_key(other)
-    first.attempt, second.attempt = 2, 3
+    first.attempt = second.attempt = 2
     assert CHANNEL.batch_key(first) != CHANNEL.batch_key(second)
     assert CHANNEL.max_batch == 1_000
 
@@ -173,6 +173,7 @@ def test_a_call_refused_for_one_of_several_rejects_none_of_them(code: str) -> No
     for outcome in outcomes_of(answer(errcode=int(code), errmsg="x"), "a1", "b2"):
         assert isinstance(outcome, NotSent)
         assert (outcome.code, outcome.account) == (code, False)
+        assert outcome.joint, "it parks none of them"
 
 
 def test_a_member_who_stands_twice_in_a_call_is_served_once_and_then_again() -> None:
@@ -182,7 +183,7 @@ def test_a_member_who_stands_twice_in_a_call_is_served_once_and_then_again() -> 
     outcomes = CHANNEL.outcomes(whole, answer(errcode=0, msgid="m7"))
     assert outcomes == [
         Accepted("m7"),
-        NotSent("same_member", "the call had one for this member", 1_000),
+        NotSent("same_member", "the call had one for this member", 1_000, joint=True),
         Accepted("m7"),
     ]
     lost = CHANNEL.outcomes(whole, Failure(Phase.WRITTEN, "reset"))
