@@ -3,6 +3,7 @@
 no answer, or none that can be read       ASK_LATER
 errcode 0                                 BACK
 a code that says "not now" (NotSent)      ASK_LATER
+a documented code that says nothing       ASK_LATER: "busy", an internal error; a recall may be repeated
 any other, documented or not              REFUSED, in the provider's words
 """
 
@@ -12,7 +13,6 @@ from typing import Final
 
 from channels.channel import Answer, Failure, RecallResult, RecallStatus
 from channels.judging.error_table import ErrorTable
-from message.outcomes import NotSent
 
 _OK: Final = "0"
 
@@ -27,6 +27,7 @@ def taken_back(errors: ErrorTable, answer: Answer, code: str, words: str) -> Rec
         )
     if code == _OK:
         return RecallResult(RecallStatus.BACK)
-    outcome = errors.outcome(code, words)
-    taken = RecallStatus.ASK_LATER if isinstance(outcome, NotSent) else RecallStatus.REFUSED
+    row = errors.row(code)
+    later = row is not None and row.kind in ("not_sent", "unknown")
+    taken = RecallStatus.ASK_LATER if later else RecallStatus.REFUSED
     return RecallResult(taken, f"{code}: {words}".rstrip(": "))

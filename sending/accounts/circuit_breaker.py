@@ -58,8 +58,8 @@ def _halts(outcome: AnyOutcome) -> bool:
 
 
 def _failed(outcome: AnyOutcome) -> bool:
-    """Whether it is Unknown, or NotSent without a time: no connection, "system busy". A refusal for pace is
-    no failure, since the rate slows the account. Only a 503 is both."""
+    """Whether it is Unknown, or NotSent without a time: no connection, a busy mail server. A refusal
+    for pace is no failure, since the rate slows the account. Only a 503 is both."""
     if isinstance(outcome, NotSent):
         if outcome.code == _OVERLOADED:
             return True

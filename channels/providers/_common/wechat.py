@@ -2,8 +2,9 @@
 
     POST <endpoint>/cgi-bin/…?access_token=TOKEN      {"errcode": 0, "errmsg": "ok", …}, HTTP 200
 
-A refused call has its code in `errcode`, with HTTP 200. The provider wants the token in the URL; these URLs
-are never logged.
+A refused call has its code in `errcode`, with HTTP 200. -1 ("the system is busy, try again later") is
+Unknown: no page says that nothing was sent (docs/decisions/318). The provider wants the token in the URL;
+these URLs are never logged.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ CODES: Final = RowSource(
 )
 COMMON_ROWS: Final = codes.documented(
     CODES,
-    codes.not_sent("-1", "the system is busy: try again later", 2_000),
+    codes.unknown("-1", "the system is busy"),
     codes.not_sent("40001", "the token is invalid or not the latest"),
     codes.not_sent("40014", "the token is not valid"),
     codes.shut_out("40164", "our IP is not in the whitelist", 10 * MINUTE),

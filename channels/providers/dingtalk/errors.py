@@ -74,7 +74,7 @@ RESULTS: Final = ErrorTable(RESULT_ROWS)
 ERRORS: Final = ErrorTable(
     codes.documented(
         _CODES,
-        codes.not_sent("-1", "the system is busy; three tries at most", MINUTE),
+        codes.unknown("-1", "the system is busy"),
         codes.account_fault("404", "no such path: look at the endpoint", MINUTE),
         codes.account_fault("88", "the gateway refused without a sub_code", MINUTE),
         codes.shut_out("33001", "no such company: the token is another's", MINUTE),

@@ -27,7 +27,7 @@ _LISTED: Final = "public clients list it; no page of DingTalk's that was read ha
 ERRORS: Final = ErrorTable(
     codes.documented(
         _CODES,
-        codes.not_sent("-1", "the system is busy", MINUTE),
+        codes.unknown("-1", "the system is busy"),
         codes.rejected("40035", "a parameter is missing"),
         codes.rejected("43004", "another Content-Type is wanted"),
         codes.shut_out(SECURITY, "the robot refuses sign, time or address", MINUTE),

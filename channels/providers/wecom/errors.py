@@ -27,9 +27,7 @@ _SEND: Final = RowSource(
     "2026-11-22",
     copy="WxJava's result of a send, as wx-rust-cp 0.1.5 (crates.io) has it",
 )
-(BUSY,) = codes.documented(
-    CODES, codes.not_sent("-1", "the system is busy; at most three more tries", 2_000)
-)
+(BUSY,) = codes.documented(CODES, codes.unknown("-1", "the system is busy"))
 
 RECEIVER_ROWS: Final = codes.documented(
     CODES,

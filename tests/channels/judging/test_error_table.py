@@ -145,6 +145,10 @@ JUDGED = [
     # B9: a token that is not registered, and a key of Apple's that is refused.
     ("fcm", "NOT_FOUND", 404, Rejected),
     ("fcm", "APNS_AUTH_ERROR", 401, NotSent),
+    # "Busy, try again later" proves nothing, as an internal error does not.
+    *((name, "-1", 200, Unknown) for name in ("wechat_official", "wechat_mini")),
+    *((name, "-1", 200, Unknown) for name in ("wecom", "wecom_robot")),
+    *((name, "-1", 200, Unknown) for name in ("dingtalk", "dingtalk_robot")),
     # B14: a mailbox that is full, or a message that is too large.
     ("smtp", "552", 0, Rejected),
 ]

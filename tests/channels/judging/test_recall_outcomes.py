@@ -93,6 +93,8 @@ def test_what_an_answer_means() -> None:
     assert taken_back(errors, ok, "", "").taken is RecallStatus.ASK_LATER
     assert taken_back(errors, ok, "0", "ok") == RecallResult(RecallStatus.BACK)
     assert taken_back(errors, ok, "-1", "busy") == RecallResult(RecallStatus.ASK_LATER, "-1: busy")
+    of_feishu = PROVIDERS["feishu"].errors
+    assert taken_back(of_feishu, ok, "1500", "").taken is RecallStatus.ASK_LATER
     assert taken_back(errors, ok, "40058", "no") == RecallResult(RecallStatus.REFUSED, "40058: no")
     assert taken_back(errors, ok, "99", "").taken is RecallStatus.REFUSED
 

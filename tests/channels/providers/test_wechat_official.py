@@ -204,6 +204,30 @@ def test_there_is_no_query_but_a_window() -> None:
     assert 0 < CHANNEL.dedup_window_ms < 600_000
 
 
+def test_busy_leaves_the_call_in_doubt_and_a_repeat_in_the_window_settles_it(
+    tmp_path: Path,
+) -> None:
+    with spawn(tmp_path, fsync=False) as simulator:
+        transport = Transport()
+        engine = Engine(transport, OwnTokens(ExchangeRecorder(transport), 5.0))
+        there = account(
+            "wechat_official",
+            f"{simulator.url}/wechat_official",
+            appid="simulator-id",
+            secret="simulator-secret",
+        )
+        made = Call(there, [one()])
+        simulator.control(rules=[Faults(codes={"-1": 1.0})])
+        assert engine.send(CHANNEL, made, 5.0) == [Unknown("-1", "system error")]
+        simulator.control(rules=[])
+        assert kinds([*engine.send(CHANNEL, made, 5.0), *engine.send(CHANNEL, made, 5.0)]) == [
+            "Accepted",
+            "Accepted",
+        ]
+        assert sum(record.accepted for record in simulator.records()) == 1
+        transport.close()
+
+
 def test_through_a_simulator_a_repeat_within_ten_minutes_doubles_nothing(tmp_path: Path) -> None:
     with spawn(
         tmp_path,
