@@ -6,6 +6,7 @@ https://developers.weixin.qq.com/doc/service/api/base/api_getstableaccesstoken.h
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qs
@@ -16,12 +17,14 @@ from simulator.wire import ID, SECRET, OneReceiver, ProtocolContext, Question, R
 
 _STABLE: Final = "/cgi-bin/stable_token"
 _OVERLAP_S: Final = 300.0
+_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\u")
 WORDS: Final[Mapping[str, str]] = {
     "-1": "system error",
     "40001": "invalid credential, access_token is invalid or not latest",
     "40002": "invalid grant_type",
     "40003": "invalid openid",
     "40013": "invalid appid",
+    "40033": "invalid charset. please check your request, if include \\uxxxx will create fail!",
     "40037": "invalid template_id",
     "40039": "invalid url size",
     "40125": "invalid appsecret",
@@ -55,6 +58,8 @@ class WechatProtocol(OneReceiver):
             return self.refuse("43002")
         if not request.body:
             return self.refuse("44002")
+        if has_escape(request.body):
+            return self.refuse("40033")
         try:
             body = json.loads(request.body)
         except ValueError:
@@ -89,6 +94,11 @@ class WechatProtocol(OneReceiver):
             return reply({"access_token": text, "expires_in": expires_in})
 
         return Question("TOKEN", give)
+
+
+def has_escape(body: bytes) -> bool:
+    """Returns whether the JSON holds a character as \\uXXXX."""
+    return _ESCAPE.search(body) is not None
 
 
 def wrong_token(tokens: IssuedTokens, request: Request, unknown: str) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from hashlib import md5
 from typing import Any, Final
 
+from simulator.protocols._wechat import has_escape
 from simulator.servers.http_request import Request
 
-_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\u")
 _TASK_ID = re.compile(r"[A-Za-z0-9_@-]{1,128}")
 _CARDS: Final = frozenset(
     {
@@ -50,7 +50,7 @@ WORDS: Final[Mapping[str, str]] = {
 
 def body_of(request: Request) -> dict[str, Any] | str:
     """Returns the call's JSON object, or the code of its error."""
-    if _ESCAPE.search(request.body):
+    if has_escape(request.body):
         return "40033"
     try:
         body = json.loads(request.body)

@@ -9,8 +9,9 @@ these URLs are never logged.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -29,6 +30,7 @@ from message.outcomes import AnyOutcome, Limit, Unknown
 T = TypeVar("T")
 
 _MAX_TEXT: Final = 300
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _OK: Final = range(200, 300)
 _PASSING: Final = frozenset({"-1", "45009", "45011", "45033"})
 """Codes of a token request that say nothing of the login: the system is busy, too many calls."""
@@ -47,6 +49,7 @@ COMMON_ROWS: Final = codes.documented(
     codes.unknown("-1", "the system is busy"),
     codes.not_sent("40001", "the token is invalid or not the latest"),
     codes.not_sent("40014", "the token is not valid"),
+    codes.rejected("40033", "the request holds a character that is not taken"),
     codes.shut_out("40164", "our IP is not in the whitelist", 10 * MINUTE),
     codes.not_sent("41001", "the token is missing"),
     codes.not_sent("42001", "the token has expired"),
@@ -210,6 +213,16 @@ def failed(call: Call, answer: Answer, errors: ErrorTable) -> list[AnyOutcome] |
     if found.errcode:
         return for_all(call, errors.outcome(str(found.errcode), _words(found)))
     return None
+
+
+def holds_control(value: Any) -> bool:
+    """Returns whether a text or a name in a JSON value has a control character, but for tab and line ends.
+    JSON writes most of them as \\uXXXX, which WeChat and WeCom refuse (40033)."""
+    if isinstance(value, str):
+        return _CONTROL.search(value) is not None
+    if isinstance(value, dict):
+        return any(holds_control(k) or holds_control(v) for k, v in value.items())
+    return isinstance(value, list) and any(holds_control(one) for one in value)
 
 
 def message_id(call: Call, answer: Answer) -> str:

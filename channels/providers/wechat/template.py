@@ -22,7 +22,13 @@ import msgspec
 from channels.bad_content import BadContent, no_form
 from channels.base import BaseChannel
 from channels.channel import Account, TokenSource
-from channels.providers._common.wechat import TOKEN_CODES, PreparedAccounts, StableToken, code_of
+from channels.providers._common.wechat import (
+    TOKEN_CODES,
+    PreparedAccounts,
+    StableToken,
+    code_of,
+    holds_control,
+)
 from message.delivery import Delivery
 from message.foreign_text import broken_rule, shown_name
 
@@ -77,6 +83,8 @@ def refusal_of(delivery: Delivery, provider: str) -> str:
         message = message_of(delivery, provider)
     except BadContent as exc:
         return str(exc)
+    if holds_control(msgspec.to_builtins(message)):
+        return "bad_character: a control character is not taken"
     if not message.template_id or not message.template_id.isprintable():
         return "no_template: name the template's id"
     if len(message.url.encode()) > _MAX_URL:

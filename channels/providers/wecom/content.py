@@ -32,6 +32,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from channels.bad_content import BadContent, no_form
+from channels.providers._common.wechat import holds_control
 from message.delivery import Delivery
 from message.foreign_text import broken_rule
 
@@ -48,7 +49,6 @@ _MAX_ARTICLES: Final = 8
 MAX_IMAGE: Final = 2 * 1_024 * 1_024
 """Bytes of an image that a robot sends."""
 _TASK_ID = re.compile(r"[A-Za-z0-9_@-]{1,128}")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 """JSON can write these only as \\uXXXX, which WeCom refuses (40033)."""
 
 
@@ -182,7 +182,7 @@ def _with_digest(image: WecomImage) -> WecomImage:
 
 def refusal_of(message: Message, limits: Mapping[str, int]) -> str:
     """Returns why it can never be sent, as `code: sentence`; empty if it can. `limits`: bytes by kind."""
-    if _holds_control(msgspec.to_builtins(message.body)):
+    if holds_control(msgspec.to_builtins(message.body)):
         return "bad_character: a control character is not taken"
     if isinstance(message.body, WecomText):
         return _text(message.body, message.kind, limits[message.kind])
@@ -265,11 +265,3 @@ def _card(card: Mapping[str, Any]) -> str:
     if not isinstance(card.get("main_title", {}), dict):
         return "bad_content: template_card.main_title is an object"
     return ""
-
-
-def _holds_control(value: Any) -> bool:
-    if isinstance(value, str):
-        return _CONTROL.search(value) is not None
-    if isinstance(value, dict):
-        return any(_holds_control(k) or _holds_control(v) for k, v in value.items())
-    return isinstance(value, list) and any(_holds_control(one) for one in value)

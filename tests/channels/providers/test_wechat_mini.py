@@ -63,6 +63,8 @@ def test_what_can_never_be_sent_is_refused_with_its_reason() -> None:
     assert CHANNEL.refusal(mine(), one()) == ""
     assert CHANNEL.refusal(mine(), one(receiver="?")).startswith("bad_openid: ")
     assert CHANNEL.refusal(mine(), one(content={})).startswith("bad_content: ")
+    bell = one(template=Template("T-1", {"thing1": "bell \x07"}))
+    assert CHANNEL.refusal(mine(), bell).startswith("bad_character: ")
 
 
 @pytest.mark.parametrize("attempt", [1, 2, 5])

@@ -12,6 +12,7 @@ from channels.http_client.transport import Transport
 from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.providers._common.wechat import StableToken
 from channels.providers.wechat.official import WechatOfficialChannel
+from channels.registry import PROVIDERS
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
@@ -109,6 +110,9 @@ def test_another_token_makes_another_url() -> None:
         ({"content": {"template_id": "T", "data": {"a": {"text": "x"}}}}, "bad_content"),
         ({"content": {"template_id": "T", "data": {}, "url": "h" * 1_025}}, "url_too_long"),
         ({"template": Template("T", {"a": ["x"]})}, "bad_content"),
+        ({"template": Template("T", {"a": "bell \x07"})}, "bad_character"),
+        ({"template": Template("T", {"a": {"value": "x", "color": "\x1b"}})}, "bad_character"),
+        ({"attributes": {"wechat": {"miniprogram": {"appid": "\0"}}}}, "bad_character"),
         ({"attributes": {"wechat": "x"}}, "bad_content"),
         ({"attributes": {"wechat": {"link": "x"}}}, "bad_content"),
     ],
@@ -119,6 +123,26 @@ def test_what_can_never_be_sent_is_refused_with_its_reason(
     refused = CHANNEL.refusal(mine(), one(**fields))
     assert refused.startswith(f"{code}: ")
     assert len(refused) > len(code) + 10
+
+
+def test_lines_and_tabs_may_be_in_a_value_for_no_body_writes_them_as_numbers() -> None:
+    lines = one(template=Template("T", {"a": "one\ttwo\r\nthree \x7f 早"}))
+    assert CHANNEL.refusal(mine(), lines) == ""
+    assert rb"\u" not in CHANNEL.request(call(mine(), [lines])).read()
+
+
+@pytest.mark.parametrize("provider", ["wechat_official", "wechat_mini"])
+def test_a_body_with_a_character_as_its_number_is_refused(tmp_path: Path, provider: str) -> None:
+    channel = PROVIDERS[provider]
+    refused = channel.outcomes(simple(), answer(errcode=40033, errmsg="invalid charset"))
+    assert refused == [Rejected("40033", "invalid charset")]
+    with spawn(tmp_path, fsync=False) as simulator:
+        there = account(provider, f"{simulator.url}/{provider}", appid="wx123", secret="s3cret")
+        request = channel.request(Call(there, deliveries(provider, OPENID, template=TEMPLATE), "t"))
+        body = request.read().replace("您".encode(), rb"\u60a8")
+        assert body != request.read()
+        told = httpx.post(request.url, content=body, trust_env=False).json()
+        assert told["errcode"] == 40033
 
 
 def test_what_is_accepted_is_named_by_their_number() -> None:
