@@ -10,6 +10,8 @@ _TENCENT = "tests/channels/providers/test_tencent_sms.py::"
 _TWILIO = "tests/channels/providers/test_twilio.py::"
 _WEBHOOK = "tests/channels/providers/webhook/test_adapter.py::"
 _WECOM = "tests/channels/providers/test_wecom.py::"
+_DINGTALK = "tests/channels/providers/test_dingtalk.py::"
+_FEISHU = "tests/channels/providers/test_feishu.py::"
 _ROWS = "tests/idempotency/recovery/test_contract.py::"
 _RESOLVING = "tests/recovery/unknown/test_resolver.py::"
 _CONCLUSIONS = "tests/recovery/unknown/test_decisions.py::"
@@ -80,6 +82,34 @@ RESOLVERS: tuple[Mutation, ...] = (
         "    if options.duplicate_check:\n",
         "    if True:\n",
         (_WECOM + "test_without_the_check_nothing_is_dropped_and_nothing_relied_on",),
+    ),
+    Mutation(
+        "WeCom's refusal over one member parks no other member",
+        "channels.providers.wecom.app:WecomChannel.outcomes",
+        "_AGAIN_MS, joint=True)",
+        "_AGAIN_MS)",
+        (_WECOM + "test_a_call_refused_for_one_of_several_rejects_none_of_them",),
+    ),
+    Mutation(
+        "DingTalk's refusal over one member parks no other member",
+        "channels.providers.dingtalk.app:_of_many",
+        "_ALONE_MS, joint=True)",
+        "_ALONE_MS)",
+        (_DINGTALK + "test_a_refusal_for_one_of_several_comes_back_each_alone",),
+    ),
+    Mutation(
+        "Feishu's 400 proves nothing",
+        "channels.providers.feishu.wire:refused",
+        "        status = 0 if answer.status_code == _PROVES_NOTHING else answer.status_code\n",
+        "        status = answer.status_code\n",
+        (_FEISHU + "test_a_code_of_no_table_under_400_is_settled_by_the_uuid",),
+    ),
+    Mutation(
+        "a recall that met a busy provider is asked for again",
+        "channels.judging.recall_outcomes:taken_back",
+        'row.kind in ("not_sent", "unknown")',
+        'row.kind == "not_sent"',
+        ("tests/channels/judging/test_recall_outcomes.py::test_what_an_answer_means",),
     ),
     Mutation(
         "patience counts from the last call",
