@@ -49,7 +49,6 @@ _MAX_ARTICLES: Final = 8
 MAX_IMAGE: Final = 2 * 1_024 * 1_024
 """Bytes of an image that a robot sends."""
 _TASK_ID = re.compile(r"[A-Za-z0-9_@-]{1,128}")
-"""JSON can write these only as \\uXXXX, which WeCom refuses (40033)."""
 
 
 class WecomText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
