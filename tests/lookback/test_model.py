@@ -124,6 +124,17 @@ class Lookback(RuleBasedStateMachine):
         if self.checks:
             self.answer(reply, first)
 
+    @rule(number=TRANSACTIONS, reply=st.sampled_from([COMMIT, UNKNOWN, ROLLBACK, FENCED]))
+    def ask_late(self, number: int, reply: CheckReply) -> None:
+        """The question comes just before the longest business transaction ends, the answer after that."""
+        asked_at = self.prepared_at.get(self.names[number], 0) + LONGEST - LEASE // 2
+        if self.world.now >= asked_at:
+            return
+        self.claim(asked_at - self.world.now)
+        self.world.advance(LEASE - 1)
+        if self.checks:
+            self.answer(reply, first=False)
+
     @rule()
     def sweep(self) -> None:
         self.ground.store.sweep()
