@@ -17,8 +17,9 @@ key. So the same call has the same bytes, and a mail program can recognise a rep
 repeat and have no query: the lane's policy decides on an attempt in doubt.
 
 A server answers for each receiver (RCPT) and then for the message (the final dot). A receiver refused at
-RCPT has that reply; the others share the last one. 4yz is not sent, 5yz rejected (RFC 5321 §4.2.1);
-email_smtp/replies.py has the rest. A refused copy (cc, bcc) holds no receiver back.
+RCPT has that reply; the others share the last one. 4yz is not sent, 5yz rejected (RFC 5321 §4.2.1),
+unless it is about the account; email_smtp/replies.py has the rest. A refused copy (cc, bcc) holds no
+receiver back.
 
 Copies of a message to receivers who see one another go once: with the first of them. If that receiver is
 refused for now, its retry has the copies. If it is refused for good, the others of its message have them. A
@@ -127,6 +128,8 @@ class SmtpChannel(BaseChannel):
         idempotency="none; the Message-ID is the same for the same call",
         limits="100 receivers of one notification in one message, where its content says `together`;"
         " otherwise one; the server's own rates and sizes, and a 4yz whose text names a rate only paces;"
+        " a 5yz is about the account where it refuses the sender at MAIL, or its text names a quota of the"
+        " account, its sender or its permission;"
         " copies (cc, bcc) of a mail to receivers who see one another go once, with its first receiver;"
         " time limits of RFC 5321 for each step (policy table `smtp`); no SMTPUTF8",
         source=(
@@ -168,7 +171,11 @@ class SmtpChannel(BaseChannel):
             sender=options.bounce_to or heading.sender.address,
             receivers=receivers,
             copies=copies,
-            copies_go=partial(_copies_go, receivers.index(seeing[0])) if copies else None,
+            copies_go=(
+                partial(_copies_go, receivers.index(seeing[0]), _senders(options))
+                if copies
+                else None
+            ),
             login=_login(options, call.token),
             tls=options.tls,
             hello=options.hello,
@@ -195,8 +202,9 @@ class SmtpChannel(BaseChannel):
             replies = read_told(answer)
         except ValueError as exc:
             return for_all(call, Unknown("bad_answer", str(exc)))
-        name = f"{call.key}@{_domain(call.account.options)}"
-        return [_outcome(replies, place, name) for place in range(len(call.deliveries))]
+        senders = _senders(call.account.options)
+        name = f"{call.key}@{senders[0].rpartition('@')[2]}"
+        return [_outcome(replies, place, name, senders) for place in range(len(call.deliveries))]
 
 
 def _login(options: SmtpOptions, token: str) -> Login | None:
@@ -234,34 +242,38 @@ def _copies(seeing: Sequence[str], email: Email, receivers: Sequence[str]) -> tu
     return tuple(address for address in found if address not in seeing)
 
 
-def _copies_go(place: int, replies: Sequence[SmtpReply]) -> bool:
+def _copies_go(place: int, senders: Sequence[str], replies: Sequence[SmtpReply]) -> bool:
     """Returns whether the message has copies: the receiver at this place gets it now, or never will."""
-    refusal = _refused_at_rcpt(replies, place)
+    refusal = _refused_at_rcpt(replies, place, senders)
     return refusal is None or isinstance(refusal, Rejected)
 
 
-def _domain(options: SmtpOptions) -> str:
-    return mailbox(options.sender).address.rpartition("@")[2]
+def _senders(options: SmtpOptions) -> tuple[str, ...]:
+    """Returns the account's own addresses: the one of From first."""
+    sender = mailbox(options.sender).address
+    return (sender, options.bounce_to) if options.bounce_to else (sender,)
 
 
-def _refused_at_rcpt(replies: Sequence[SmtpReply], place: int) -> AnyOutcome | None:
+def _refused_at_rcpt(
+    replies: Sequence[SmtpReply], place: int, senders: Sequence[str]
+) -> AnyOutcome | None:
     """Returns the outcome of the receiver at this place by its own reply; None if it was not refused."""
     if place >= len(replies) or replies[place].positive:
         return None
     others_taken = any(one.positive for one in replies[:place])
-    return refused(SmtpStage.RCPT, replies[place], others_taken=others_taken)
+    return refused(SmtpStage.RCPT, replies[place], others_taken=others_taken, senders=senders)
 
 
-def _outcome(replies: SmtpReplySet, place: int, name: str) -> AnyOutcome:
+def _outcome(replies: SmtpReplySet, place: int, name: str, senders: Sequence[str]) -> AnyOutcome:
     """Returns the outcome of the receiver at this place."""
-    own = _refused_at_rcpt(replies.receivers, place)
+    own = _refused_at_rcpt(replies.receivers, place, senders)
     if own is not None:
         return own
     if replies.stage is SmtpStage.FINAL and replies.reply.positive:
         return Accepted(name)
     if replies.lost:
         return Unknown(replies.lost, replies.reply.text)
-    return refused(replies.stage, replies.reply)
+    return refused(replies.stage, replies.reply, senders=senders)
 
 
 CHANNELS = (SmtpChannel(),)

@@ -1,8 +1,11 @@
-"""The meaning of a mail server's reply: the code's row, with three exceptions.
+"""The meaning of a mail server's reply: the code's row, with five exceptions.
 
     pace         4yz whose text names a rate or too many connections: it only paces (docs/accounts.md)
     too many     552 to one of several RCPTs: RFC 5321 §4.5.3.1.10 calls it an old word for 452
     before MAIL  a refusal is never about the message
+    account      5yz whose text names a quota of the account, its sender or its permission: not sent, and
+                 about the account
+    at MAIL      a refusal of the sender is about the account, which has one sender for all its mails
 
 The enhanced code (RFC 3463) of a 552 decides: 5.5.3 means too many receivers. Any other is a refusal, such
 as 5.2.2 for a full mailbox. Without it, a 552 means too many only if the server took an earlier receiver.
@@ -10,16 +13,21 @@ as 5.2.2 for a full mailbox. Without it, a 552 means too many only if the server
 Sources, read 2026-11-22: https://www.rfc-editor.org/rfc/rfc5321 (§4.2.2, §4.2.3, §4.5.3.1.10),
 https://www.rfc-editor.org/rfc/rfc3463, https://www.rfc-editor.org/rfc/rfc4954#section-6,
 https://www.rfc-editor.org/rfc/rfc7504 (521, 556),
-https://www.iana.org/assignments/smtp-enhanced-status-codes (525); of pace
+https://www.iana.org/assignments/smtp-enhanced-status-codes (525); of pace and account
 https://support.google.com/a/answer/3726730,
 https://learn.microsoft.com/en-us/exchange/troubleshoot/send-emails/smtp-submission-improvements,
 https://docs.aws.amazon.com/ses/latest/dg/manage-sending-quotas-errors.html, Postfix's src/smtpd/smtpd.c and
-Exim's src/daemon.c and src/smtp_in.c.
+Exim's src/daemon.c and src/smtp_in.c; of account, read in excerpts 2026-11-29:
+https://learn.microsoft.com/en-us/exchange/troubleshoot/email-delivery/ndr/non-delivery-reports-in-exchange-online,
+https://docs.aws.amazon.com/ses/latest/dg/troubleshoot-error-messages.html,
+https://repost.aws/knowledge-center/ses-554-400-message-rejected-error, https://smtp.codes/qq and, for
+Postfix, reports of its users.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from channels.judging import error_table as codes
@@ -29,40 +37,93 @@ from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
 
 _OF_SENDERS: Final = frozenset({"550", "551", "553", "554", "556"})
 """Codes that, in reply to MAIL, refuse the account's sender and so all its mails."""
+_SYNTAX: Final = "501"
+_SENDER = re.compile(r"\b(sender|from address)\b", re.IGNORECASE)
+"""Words of a 501 to MAIL that refuses the sender."""
 _TOO_MANY: Final = "552"
+_TOO_LARGE: Final = frozenset({"2.3", "3.4"})
+"""Enhanced codes about the message's size, which MAIL names (RFC 1870)."""
+_BETWEEN_WORDS = re.compile(r"[\s<>\"'`,;:()]+")
 _ENHANCED = re.compile(r"\s*([245])\.(\d{1,3})\.(\d{1,3})(?:\s|$)")
 
 
-class ReplyPace(NamedTuple):
-    """A phrase, in lower case, that asks for a slower rate."""
+class ReplyPhrase(NamedTuple):
+    """A phrase, in lower case, and the meaning of a reply whose text has it."""
 
     phrase: str
-    limit: Limit
+    limit: Limit | None = None
     delay_ms: int | None = None
     """Milliseconds to wait; None: the lane's own back-off."""
     account: bool = False
-    """Another account may send the message at once."""
+    """Another account may send the message at once. Without a `limit` the account's breaker opens."""
+    enhanced: str = ""
+    """The enhanced code without its class, if the phrase counts only beside it."""
+    names_sender: bool = False
+    """The phrase counts only in a text with an address of the account: it is about others, too."""
+
+
+def _used_up(phrase: str, delay_ms: int = HOUR, enhanced: str = "") -> ReplyPhrase:
+    """Returns a phrase about a share of the account that is used up."""
+    return ReplyPhrase(phrase, Limit.ACCOUNT, delay_ms, account=True, enhanced=enhanced)
+
+
+def _fault(phrase: str, enhanced: str = "", *, names_sender: bool = False) -> ReplyPhrase:
+    """Returns a phrase about the account's sender or its permission."""
+    return ReplyPhrase(phrase, None, MINUTE, True, enhanced, names_sender)
+
+
+def _shut_out(phrase: str) -> ReplyPhrase:
+    """Returns a phrase about an account that may send nothing at all."""
+    return ReplyPhrase(phrase, Limit.LOGIN, MINUTE, account=True)
 
 
 PACES: Final = (
-    ReplyPace("receiving mail too quickly", Limit.RECEIVER),  # Gmail, 450 4.2.1
-    ReplyPace("receiving mail at a rate", Limit.RECEIVER),  # Gmail, 450 4.2.1
-    ReplyPace("unusual rate of", Limit.ACCOUNT, MINUTE),  # Gmail, 421 4.7.0 and 4.7.28
-    ReplyPace("smtp relay limit exceeded", Limit.ACCOUNT, MINUTE),  # Gmail's relay, 450 4.2.1
-    ReplyPace("daily message quota exceeded", Limit.ACCOUNT, HOUR, account=True),  # SES, 454
-    ReplyPace("maximum sending rate exceeded", Limit.ACCOUNT),  # SES, 454
-    ReplyPace("concurrent connection", Limit.ACCOUNT),  # Exchange Online, 432 4.3.2
-    ReplyPace("sender thread limit exceeded", Limit.ACCOUNT),  # Exchange Online, 432 4.3.2
-    ReplyPace("message submission rate", Limit.ACCOUNT),  # Exchange, 421 4.4.2
-    ReplyPace("too much mail from", Limit.ACCOUNT),  # Postfix, 450 4.7.1
-    ReplyPace("too many recipients from", Limit.ACCOUNT),  # Postfix, 450 4.7.1
-    ReplyPace("too many connections", Limit.ACCOUNT),  # Postfix, 421 4.7.0
-    ReplyPace("too many concurrent smtp connections", Limit.ACCOUNT),  # Exim, 421
-    ReplyPace("rate limit", Limit.ACCOUNT),
-    ReplyPace("throttl", Limit.ACCOUNT),
-    ReplyPace("too many messages", Limit.ACCOUNT),
+    ReplyPhrase("receiving mail too quickly", Limit.RECEIVER),  # Gmail, 450 4.2.1
+    ReplyPhrase("receiving mail at a rate", Limit.RECEIVER),  # Gmail, 450 4.2.1
+    ReplyPhrase("unusual rate of", Limit.ACCOUNT, MINUTE),  # Gmail, 421 4.7.0 and 4.7.28
+    ReplyPhrase("smtp relay limit exceeded", Limit.ACCOUNT, MINUTE),  # Gmail's relay, 450 4.2.1
+    _used_up("daily message quota exceeded"),  # SES, 454
+    ReplyPhrase("maximum sending rate exceeded", Limit.ACCOUNT),  # SES, 454
+    ReplyPhrase("concurrent connection", Limit.ACCOUNT),  # Exchange Online, 432 4.3.2
+    ReplyPhrase("sender thread limit exceeded", Limit.ACCOUNT),  # Exchange Online, 432 4.3.2
+    ReplyPhrase("message submission rate", Limit.ACCOUNT),  # Exchange, 421 4.4.2
+    ReplyPhrase("too much mail from", Limit.ACCOUNT),  # Postfix, 450 4.7.1
+    ReplyPhrase("too many recipients from", Limit.ACCOUNT),  # Postfix, 450 4.7.1
+    ReplyPhrase("too many connections", Limit.ACCOUNT),  # Postfix, 421 4.7.0
+    ReplyPhrase("too many concurrent smtp connections", Limit.ACCOUNT),  # Exim, 421
+    ReplyPhrase("rate limit", Limit.ACCOUNT),
+    ReplyPhrase("throttl", Limit.ACCOUNT),
+    ReplyPhrase("too many messages", Limit.ACCOUNT),
 )
 """The first phrase found in the text of a 4yz counts. The last three come from no single server."""
+
+ACCOUNT_REFUSALS: Final = (
+    _used_up("daily user sending limit exceeded"),  # Gmail, 550 5.4.5
+    _used_up("daily user sending quota exceeded"),  # Gmail, 550 5.4.5
+    _used_up("daily sending quota exceeded"),  # Gmail, 550 5.4.5
+    _used_up("daily smtp relay limit exceeded"),  # Gmail's relay, 550 5.4.5 and 5.7.1
+    _used_up("email quota exceeded", enhanced="7.1"),  # Gmail, 550 5.7.1; 5.2.2 is a receiver's
+    _used_up("reached your daily limit for message recipients"),  # Exchange Online, 550 5.1.90
+    _used_up("sender frequency limited", MINUTE),  # QQ, 550; of a minute, an hour or a day
+    _shut_out("sending paused for this account"),  # SES, 554
+    _shut_out("sending suspended for this account"),  # SES, 554
+    _shut_out("tenant has exceeded threshold"),  # Exchange Online, 550 5.7.705
+    # SES, 554. In its sandbox the list of addresses may hold the receiver alone.
+    _fault("email address is not verified", names_sender=True),
+    _fault("not authorized to perform ses:send"),  # SES, 554
+    _fault("not authorized to perform `ses:send"),  # SES, 554
+    _fault("exception:sendasdenied"),  # Exchange Online, 554 5.2.0 and 5.2.252
+    _fault("permissions to send as this sender"),  # Exchange, 550 5.7.60
+    # Postfix refuses senders at RCPT (smtpd_delay_reject).
+    _fault("sender address rejected: not owned by user"),  # Postfix, 553 5.7.1
+    _fault("sender address rejected: not logged in"),  # Postfix, 553 5.7.1
+    _fault("", "1.7"),  # the sender's address is bad (RFC 3463)
+    _fault(
+        "", "1.8"
+    ),  # the sender's domain is bad (RFC 3463); Exchange Online: the sender is blocked
+)
+"""The same of a 5yz at MAIL or later. None of them occurs in a refusal of one receiver. A phrase has a
+character that no unquoted address has, since a text may repeat the receiver's."""
 
 
 _SMTP: Final = RowSource("https://www.rfc-editor.org/rfc/rfc5321#section-4.2", "2026-11-22")
@@ -110,11 +171,14 @@ ERRORS: Final = ErrorTable(
 )
 
 
-def refused(stage: SmtpStage, reply: SmtpReply, *, others_taken: bool = False) -> AnyOutcome:
+def refused(
+    stage: SmtpStage, reply: SmtpReply, *, others_taken: bool = False, senders: Sequence[str] = ()
+) -> AnyOutcome:
     """Returns the outcome of a reply that is no success. `others_taken`: the server took an earlier RCPT.
-    The first digit decides for a code without a row (RFC 5321 §4.2.1)."""
+    `senders`: the account's own addresses. The first digit decides for a code without a row (RFC 5321
+    §4.2.1)."""
     code, detail = str(reply.code), reply.text
-    if 400 <= reply.code < 500 and (pace := _pace(detail)) is not None:
+    if 400 <= reply.code < 500 and (pace := _found(PACES, detail)) is not None:
         return NotSent(code, detail, pace.delay_ms, pace.account, pace.limit)
     if stage is SmtpStage.RCPT and code == _TOO_MANY and _means_too_many(detail, others_taken):
         return NotSent(code, detail)
@@ -128,20 +192,56 @@ def refused(stage: SmtpStage, reply: SmtpReply, *, others_taken: bool = False) -
         return Unknown("protocol", f"{code} is no answer to a message: {detail}")
     else:
         return NotSent("protocol", f"{code} is no answer to {stage}: {detail}")
-    if isinstance(outcome, Rejected) and stage in BEFORE_MAIL:
-        limit = Limit.LOGIN if stage is SmtpStage.AUTH else None
-        return NotSent(code, detail, MINUTE, account=True, limit=limit)
-    if isinstance(outcome, Rejected) and stage is SmtpStage.MAIL and code in _OF_SENDERS:
-        return Rejected(code, detail, account=True)
+    if isinstance(outcome, Rejected):
+        return _of_account(stage, code, detail, senders) or outcome
     return outcome
 
 
-def _pace(text: str) -> ReplyPace | None:
-    lowered = text.lower()
-    return next((pace for pace in PACES if pace.phrase in lowered), None)
+def _of_account(stage: SmtpStage, code: str, text: str, senders: Sequence[str]) -> NotSent | None:
+    """Returns the outcome of a 5yz about the account; None if it is about the message or a receiver."""
+    if stage in BEFORE_MAIL:
+        limit = Limit.LOGIN if stage is SmtpStage.AUTH else None
+        return NotSent(code, text, MINUTE, account=True, limit=limit)
+    if (found := _found(ACCOUNT_REFUSALS, text, senders)) is not None:
+        return NotSent(code, text, found.delay_ms, found.account, found.limit)
+    if stage is SmtpStage.MAIL and _refuses_sender(code, text):
+        return NotSent(code, text, MINUTE, account=True)
+    return None
+
+
+def _refuses_sender(code: str, text: str) -> bool:
+    """Returns whether a reply to MAIL refuses the sender, and not the message for its size."""
+    if code == _SYNTAX:
+        return _SENDER.search(text) is not None
+    return code in _OF_SENDERS and _enhanced(text) not in _TOO_LARGE
+
+
+def _found(
+    phrases: Iterable[ReplyPhrase], text: str, senders: Sequence[str] = ()
+) -> ReplyPhrase | None:
+    """Returns the first phrase that the text has."""
+    lowered, enhanced = text.lower(), _enhanced(text)
+    words = {word.strip(".") for word in _BETWEEN_WORDS.split(lowered)}
+    named = any(sender.lower() in words for sender in senders)
+    return next(
+        (
+            one
+            for one in phrases
+            if one.phrase in lowered
+            and one.enhanced in ("", enhanced)
+            and (named or not one.names_sender)
+        ),
+        None,
+    )
+
+
+def _enhanced(text: str) -> str:
+    """Returns the enhanced code without its class, such as `5.3`; empty if the text has none."""
+    found = _ENHANCED.match(text)
+    return f"{int(found[2])}.{int(found[3])}" if found else ""
 
 
 def _means_too_many(text: str, others_taken: bool) -> bool:
     """Returns whether a 552 to RCPT means that the message has too many receivers."""
-    enhanced = _ENHANCED.match(text)
-    return others_taken if enhanced is None else enhanced.group(2, 3) == ("5", "3")
+    enhanced = _enhanced(text)
+    return enhanced == "5.3" if enhanced else others_taken

@@ -29,6 +29,7 @@ from channels.transports import TransportRouter
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from sending.accounts.circuit_breaker import CallVerdict, judgement_of
 from simulator import Faults, Simulator
 from simulator.servers.certificates import Authority
 from tests.channels.smtp_server import Act, MailServer
@@ -496,10 +497,163 @@ def test_a_days_quota_is_waited_for_and_another_account_may_send_at_once() -> No
     assert (found.limit, found.retry_after_ms, found.account) == ("account", 3_600_000, True)
 
 
-def test_a_refusal_for_good_never_paces() -> None:
-    told = SmtpReplySet(SmtpStage.MAIL, SmtpReply(550, "5.7.1 rate limit exceeded for good"))
-    (found,) = CHANNEL.outcomes(call(), httpx.Response(550, content=written_told(told)))
-    assert isinstance(found, Rejected)
+def replied(
+    stage: SmtpStage, code: int, text: str, to_account: Account | None = None
+) -> AnyOutcome:
+    """Returns the outcome of the only receiver."""
+    receivers = [SmtpReply(code, text)] if stage is SmtpStage.RCPT else [SmtpReply(250)]
+    told = SmtpReplySet(stage, SmtpReply(code, text), receivers)
+    of = call(to_account=to_account)
+    (found,) = CHANNEL.outcomes(of, httpx.Response(code, content=written_told(told)))
+    return found
+
+
+def test_a_word_of_a_rate_alone_paces_no_refusal_for_good() -> None:
+    text = "5.7.1 rate limit exceeded for good"
+    assert replied(SmtpStage.FINAL, 550, text) == Rejected("550", text)
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "wait_ms"),
+    [
+        (550, "5.4.5 Daily user sending limit exceeded. For more information on Gmail", 3_600_000),
+        (550, "5.4.5 Daily sending quota exceeded. x-y - gsmtp", 3_600_000),
+        (550, "5.7.1 Daily SMTP relay limit exceeded for customer.", 3_600_000),
+        (550, "5.7.1 Email quota exceeded.", 3_600_000),
+        (
+            550,
+            "5.1.90 Your message can't be sent: you've reached your daily limit for message recipients",
+            3_600_000,
+        ),
+        (550, "Sender frequency limited. http://service.mail.qq.com/cgi-bin/help", 60_000),
+    ],
+)
+@pytest.mark.parametrize("stage", [SmtpStage.MAIL, SmtpStage.RCPT, SmtpStage.FINAL])
+def test_a_quota_of_the_account_only_paces_though_refused_for_good(
+    stage: SmtpStage, code: int, text: str, wait_ms: int
+) -> None:
+    found = replied(stage, code, text)
+    assert found == NotSent(str(code), text, wait_ms, True, Limit.ACCOUNT)
+    assert judgement_of([found]) is CallVerdict.WELL
+
+
+_UNVERIFIED = (
+    "Message rejected: Email address is not verified. The following identities failed the check in"
+    " region EU-WEST-1: "
+)
+
+
+@pytest.mark.parametrize(
+    ("stage", "code", "text", "limit"),
+    [
+        (SmtpStage.FINAL, 554, f"{_UNVERIFIED}ann@example.com, No-Reply@example.com", None),
+        (SmtpStage.FINAL, 554, f"{_UNVERIFIED}=?utf-8?b?6bi/6ZuB?= <no-reply@example.com>", None),
+        (
+            SmtpStage.FINAL,
+            554,
+            "Access denied: User `arn:aws:iam::1:user/x` is not authorized to perform `ses:SendRawEmail`",
+            None,
+        ),
+        (
+            SmtpStage.FINAL,
+            554,
+            "Access denied: User x is not authorized to perform ses:SendRawEmail",
+            None,
+        ),
+        (
+            SmtpStage.FINAL,
+            554,
+            "5.2.0 STOREDRV.Submission.Exception:SendAsDeniedException.MapiExceptionSendAsDenied;",
+            None,
+        ),
+        (
+            SmtpStage.FINAL,
+            550,
+            "5.7.60 SMTP; Client does not have permissions to send as this sender",
+            None,
+        ),
+        (SmtpStage.FINAL, 550, "5.1.8 Access denied, bad outbound sender", None),
+        (
+            SmtpStage.RCPT,
+            553,
+            "5.7.1 <no-reply@example.com>: Sender address rejected: not owned by user simulator-id",
+            None,
+        ),
+        (
+            SmtpStage.RCPT,
+            550,
+            "5.1.8 <no-reply@example.com>: Sender address rejected: Domain not found",
+            None,
+        ),
+        (SmtpStage.FINAL, 554, "Message rejected: Sending paused for this account.", Limit.LOGIN),
+        (
+            SmtpStage.FINAL,
+            554,
+            "Message rejected: Sending suspended for this account.",
+            Limit.LOGIN,
+        ),
+        (
+            SmtpStage.RCPT,
+            550,
+            "5.7.705 Access denied, tenant has exceeded threshold. For more information",
+            Limit.LOGIN,
+        ),
+        (SmtpStage.MAIL, 550, "5.7.1 rate limit exceeded for good", None),
+        (SmtpStage.MAIL, 501, "mail from address must be same as authorization user", None),
+        (SmtpStage.MAIL, 501, "<no-reply@example.com>: sender address must contain a domain", None),
+        (SmtpStage.MAIL, 501, "5.1.7 Bad address syntax", None),
+        (SmtpStage.MAIL, 501, "5.1.8 Bad address", None),
+        (SmtpStage.MAIL, 553, "Mail from must equal authorized user", None),
+        (SmtpStage.MAIL, 554, "5.7.1 refused", None),
+    ],
+)
+def test_a_refused_sender_or_permission_halts_the_account_and_ends_no_mail(
+    stage: SmtpStage, code: int, text: str, limit: Limit | None
+) -> None:
+    found = replied(stage, code, text)
+    assert found == NotSent(str(code), text, 60_000, True, limit)
+    assert judgement_of([found]) is CallVerdict.HALTED
+
+
+@pytest.mark.parametrize(
+    ("stage", "code", "text"),
+    [
+        (
+            SmtpStage.RCPT,
+            550,
+            "5.1.1 <exception-sendasdenied@example.com>: Recipient address rejected",
+        ),
+        (SmtpStage.RCPT, 552, "5.2.2 The email account that you tried to reach is over quota"),
+        (SmtpStage.RCPT, 552, "5.2.2 Email quota exceeded"),
+        (SmtpStage.RCPT, 550, "Email quota exceeded for the recipient"),
+        (SmtpStage.RCPT, 550, "5.2.1 The user is receiving mail at a rate that prevents"),
+        (SmtpStage.RCPT, 550, "Mailbox unavailable or access denied"),
+        (
+            SmtpStage.RCPT,
+            554,
+            "5.7.1 <no-reply@example.com>: Sender address rejected: Access denied",
+        ),
+        (SmtpStage.FINAL, 554, f"{_UNVERIFIED}ann@example.com"),
+        (SmtpStage.FINAL, 554, f"{_UNVERIFIED}not-no-reply@example.com"),
+        (SmtpStage.FINAL, 554, "5.6.0 Message contents rejected"),
+        (SmtpStage.MAIL, 552, "5.3.4 Message size exceeds fixed limit"),
+        (SmtpStage.MAIL, 554, "5.3.4 Message too big for system"),
+        (SmtpStage.MAIL, 501, "5.5.4 Syntax: MAIL FROM:<address>"),
+        (SmtpStage.MAIL, 555, "5.5.4 Unsupported option: SIZE"),
+    ],
+)
+def test_a_refusal_of_one_receiver_or_message_says_nothing_of_the_account(
+    stage: SmtpStage, code: int, text: str
+) -> None:
+    found = replied(stage, code, text)
+    assert found == Rejected(str(code), text)
+
+
+def test_the_address_for_bounces_is_a_sender_of_the_account_too() -> None:
+    bounces = account(bounce_to="Bounces@example.com")
+    found = replied(SmtpStage.FINAL, 554, f"{_UNVERIFIED}bounces@example.com.", bounces)
+    assert isinstance(found, NotSent)
+    assert found.account
 
 
 def test_who_was_refused_is_so_whatever_became_of_the_message() -> None:
@@ -511,6 +665,9 @@ def test_who_was_refused_is_so_whatever_became_of_the_message() -> None:
     assert found == [Unknown("reset", "gone"), Rejected("550", "own")]
 
 
+_OF_SENDERS = (550, 551, 553, 554, 556)
+
+
 @pytest.mark.parametrize(
     ("stage", "code", "expected"),
     [
@@ -519,7 +676,8 @@ def test_who_was_refused_is_so_whatever_became_of_the_message() -> None:
         (SmtpStage.FINAL, 354, Unknown("protocol", "354 is no answer to a message: said")),
         (SmtpStage.FINAL, -1, Unknown("protocol", "-1 is no answer to a message: said")),
         (SmtpStage.DATA, 250, NotSent("protocol", "250 is no answer to data: said")),
-        (SmtpStage.MAIL, 550, Rejected("550", "said", True)),
+        *((SmtpStage.MAIL, n, NotSent(str(n), "said", 60_000, True)) for n in _OF_SENDERS),
+        (SmtpStage.MAIL, 501, Rejected("501", "said")),
         (SmtpStage.MAIL, 552, Rejected("552", "said")),
         (SmtpStage.GREETING, 554, NotSent("554", "said", 60_000, True)),
         (SmtpStage.HELLO, 550, NotSent("550", "said", 60_000, True)),
@@ -615,6 +773,8 @@ def test_one_bad_receiver_is_refused_alone(post: Post) -> None:
         (Faults(codes={"rcpt:452": 1}), NotSent, [False]),
         (Faults(codes={"data:451": 1}), NotSent, []),
         (Faults(codes={"mail:421": 1}), NotSent, []),
+        (Faults(codes={"mail:553 Mail from must equal authorized user": 1}), NotSent, []),
+        (Faults(codes={"final:550 5.4.5 Daily user sending limit exceeded": 1}), NotSent, [False]),
         (Faults(codes={"auth:454": 1}), NotSent, []),
         (Faults(codes={"hello:521": 1}), NotSent, []),
         (Faults(latency_ms="20"), Accepted, [True]),
