@@ -6,7 +6,8 @@
     reply_to      addresses that answers go to
     headers       further header fields by name, for example List-Unsubscribe
     attachments   [{filename, content, type, cid}]: `content` is base64; `type` is guessed from the name
-                  where it is missing; `cid` makes it an image that the html shows by `src="cid:…"`
+                  where it is missing, and application/octet-stream where the name gives none, as for
+                  a mail (`.eml`); `cid` makes it an image that the html shows by `src="cid:…"`
     to            `each` (the default): every receiver has a message of their own, and sees nobody else;
                   copies are sent of each. `together`: To lists all receivers of the notification,
                   who see one another; copies go once, with the first one's. If that receiver is
@@ -56,9 +57,13 @@ _OURS: Final = frozenset(
     }
 )
 """Header fields that the adapter or a mail server writes."""
+_MAX_HALF: Final = 127
+"""Characters of a type before and after its slash (RFC 6838 §4.2)."""
 _TYPES: Final = MimeTypes(filenames=())
 """Python's own table: with a machine's mime.types the same notification could get other bytes."""
 DEFAULT_TYPE: Final = "application/octet-stream"
+_PACKED: Final = {"gzip": "application/gzip"}
+"""Types of packed files by their packing, whatever is packed; of any other, the default."""
 
 
 class Mailbox(NamedTuple):
@@ -83,7 +88,24 @@ class Attachment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def mime(self) -> str:
         """`type/subtype`: the given one, else guessed from the filename."""
-        return self.type.lower() or _TYPES.guess_type(self.filename)[0] or DEFAULT_TYPE
+        return self.type.lower() or _guessed(self.filename)
+
+
+def _guessed(filename: str) -> str:
+    """Returns the type of a file with this name. A mail in a file is not sent as message/rfc822: that
+    forbids base64 (RFC 2046 §5.2.1)."""
+    found, packing = _TYPES.guess_type(filename)
+    if packing:
+        return _PACKED.get(packing, DEFAULT_TYPE)
+    return found if found and _is_type(found) else DEFAULT_TYPE
+
+
+def _is_type(text: str) -> bool:
+    return _TYPE.fullmatch(text) is not None and not _has_long_half(text)
+
+
+def _has_long_half(text: str) -> bool:
+    return any(len(half) > _MAX_HALF for half in text.split("/"))
 
 
 class EmailContent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -213,7 +235,12 @@ def _check_attachments(content: EmailContent) -> None:
     for place, one in enumerate(content.attachments):
         if not 0 < len(one.filename) <= _MAX_FILENAME or _CONTROL.search(one.filename):
             raise BadContent("bad_attachment: a filename is 1 to 255 characters of one line")
-        if not _TYPE.fullmatch(one.mime):
+        if _has_long_half(one.mime):
+            raise BadContent(
+                f"bad_attachment: attachments[{place}].type has more than {_MAX_HALF} characters before"
+                " or after its slash"
+            )
+        if not _is_type(one.mime):
             raise BadContent(f"bad_attachment: attachments[{place}].type is no type of a file")
         if one.cid and not _CID.fullmatch(one.cid):
             raise BadContent(f"bad_attachment: attachments[{place}].cid is no cid")

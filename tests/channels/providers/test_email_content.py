@@ -73,6 +73,61 @@ def test_lists_that_would_make_a_mail_of_parts_alone_are_refused(
     assert str(refused.value).startswith(said)
 
 
+def attached(filename: str, **more: str) -> str:
+    """Returns the type under which a file goes out."""
+    one = {"filename": filename, "content": "aGk=", **more}
+    return (
+        read_content({"subject": "s", "text": "t", "attachments": [one]})
+        .content.attachments[0]
+        .mime
+    )
+
+
+@pytest.mark.parametrize(
+    ("filename", "mime"),
+    [
+        ("report.csv", "text/csv"),
+        ("report.csv.gz", "application/gzip"),
+        ("a.tar.gz", "application/gzip"),
+        ("a.tgz", "application/gzip"),
+        ("page.html.bz2", "application/octet-stream"),
+        ("a.tar.xz", "application/octet-stream"),
+        ("x.eml", "application/octet-stream"),
+        ("x.mht", "application/octet-stream"),
+        ("data:multipart/mixed,x", "application/octet-stream"),
+        (f"data:text/{'x' * 200},x", "application/octet-stream"),
+        ("no ending", "application/octet-stream"),
+    ],
+)
+def test_a_files_name_gives_a_type_that_its_bytes_have(filename: str, mime: str) -> None:
+    assert attached(filename) == mime
+
+
+def test_a_given_type_goes_before_the_name() -> None:
+    assert attached("report.csv.gz", type="Text/CSV") == "text/csv"
+    longest = f"{'a' * 127}/{'b' * 127}"
+    assert attached("a", type=longest) == longest
+
+
+@pytest.mark.parametrize(
+    "given", ["application/" + "x" * 128, "x" * 128 + "/x", "a/" + "x" * 3_000]
+)
+def test_a_given_type_that_is_too_long_is_refused(given: str) -> None:
+    with pytest.raises(BadContent) as refused:
+        attached("a", type=given)
+    assert str(refused.value) == (
+        "bad_attachment: attachments[0].type has more than 127 characters before or after its slash"
+    )
+
+
+@pytest.mark.parametrize(
+    "given", ["message/rfc822", "multipart/mixed", "text", "a/b/c", "a/b; c=d"]
+)
+def test_a_given_type_that_is_none_of_a_file_is_refused(given: str) -> None:
+    with pytest.raises(BadContent, match=r"attachments\[0\]\.type is no type of a file"):
+        attached("x.eml", type=given)
+
+
 @pytest.mark.parametrize(
     "content",
     [
