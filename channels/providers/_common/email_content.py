@@ -16,12 +16,15 @@
 
 Only the syntax of addresses is checked: no name is looked up while a message waits to be sent. A local part
 outside ASCII is refused: it needs SMTPUTF8 (RFC 6531) of every server on the way.
+
+`internal` also allows addresses that mean something in the account's own network alone: names below
+`.local`, `.localhost`, `.test` and `.home.arpa`, and an IP address in brackets. A host without a dot stays
+refused: `ann@example` is more often a slip than a machine.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from mimetypes import MimeTypes
 from typing import Any, Final, Literal, NamedTuple
 
@@ -59,6 +62,11 @@ _OURS: Final = frozenset(
 """Header fields that the adapter or a mail server writes."""
 _MAX_HALF: Final = 127
 """Characters of a type before and after its slash (RFC 6838 §4.2)."""
+_INTERNAL: Final = (".local", ".localhost", ".test", ".home.arpa")
+"""Special-use names (RFC 6761, RFC 6762, RFC 8375) that a network's own mail server may serve."""
+_STAND_IN: Final = ".lan"
+"""Added to an internal domain while it is checked. The library refuses special-use names by a list of the
+whole process, which others use too."""
 _TYPES: Final = MimeTypes(filenames=())
 """Python's own table: with a machine's mime.types the same notification could get other bytes."""
 DEFAULT_TYPE: Final = "application/octet-stream"
@@ -131,7 +139,7 @@ class Email(msgspec.Struct, frozen=True):
     reply_to: tuple[Mailbox, ...]
 
 
-def read_content(written: dict[str, Any] | None) -> Email:
+def read_content(written: dict[str, Any] | None, *, internal: bool = False) -> Email:
     """Returns the checked content. Raises BadContent with the first mistake."""
     if written is None:
         raise BadContent("no_content: this provider has no templates of its own; give a content")
@@ -147,18 +155,22 @@ def read_content(written: dict[str, Any] | None) -> Email:
         raise BadContent(f"bad_content: {copies} copies; at most {_MAX_COPIES} are sent")
     if len(content.reply_to) > _MAX_REPLY_TO:
         raise BadContent(f"bad_content: reply_to has more than {_MAX_REPLY_TO} addresses")
-    return Email(content, _all(content.cc), _all(content.bcc), _all(content.reply_to))
+    cc, bcc, reply_to = (
+        tuple(mailbox(text, internal=internal) for text in texts)
+        for texts in (content.cc, content.bcc, content.reply_to)
+    )
+    return Email(content, cc, bcc, reply_to)
 
 
-def read(delivery: Delivery, provider: str) -> Email:
+def read(delivery: Delivery, provider: str, *, internal: bool = False) -> Email:
     """Returns the checked content for this provider. Raises BadContent."""
     written = delivery.content_for(provider)
     if written is None and (refused := no_form(delivery, provider)):
         raise BadContent(refused)
-    return read_content(written)
+    return read_content(written, internal=internal)
 
 
-def mailbox(text: str) -> Mailbox:
+def mailbox(text: str, *, internal: bool = False) -> Mailbox:
     """Parses `a@example.com` or `Ann <a@example.com>`. Raises BadContent."""
     if len(text) > _MAX_MAILBOX:
         raise BadContent(f"bad_address: longer than {_MAX_MAILBOX:,} characters with its name")
@@ -166,7 +178,7 @@ def mailbox(text: str) -> Mailbox:
     if name.startswith('"') and name.endswith('"') and len(name) > 1:
         name = _ESCAPED.sub(r"\1", name[1:-1])
     _check_line("the name of an address", name)
-    return Mailbox(name, _ascii(address, "bad_address"))
+    return Mailbox(name, _ascii(address, "bad_address", internal=internal))
 
 
 def _parts(text: str) -> tuple[str, str]:
@@ -181,24 +193,31 @@ def _parts(text: str) -> tuple[str, str]:
     return head, address
 
 
-def receiver(text: str) -> Mailbox:
+def receiver(text: str, *, internal: bool = False) -> Mailbox:
     """Returns a delivery's receiver, without a name. Raises BadContent."""
-    return Mailbox("", _ascii(text, "bad_receiver"))
+    return Mailbox("", _ascii(text, "bad_receiver", internal=internal))
 
 
-def _ascii(address: str, code: str) -> str:
+def _ascii(address: str, code: str, *, internal: bool) -> str:
     if len(address) > _MAX_ADDRESS:
         raise BadContent(f"{code}: an address has at most {_MAX_ADDRESS} characters")
+    stand_in = _STAND_IN if internal and _is_internal(address) else ""
     try:
-        found = validate_email(address, allow_smtputf8=False, check_deliverability=False)
+        found = validate_email(
+            address + stand_in,
+            allow_smtputf8=False,
+            allow_domain_literal=internal,
+            check_deliverability=False,
+        )
     except EmailNotValidError as exc:
         raise BadContent(f"{code}: {rule_in(str(exc))}") from exc
     assert found.ascii_email is not None  # allow_smtputf8 is off
-    return found.ascii_email
+    return found.ascii_email.removesuffix(stand_in)
 
 
-def _all(texts: Iterable[str]) -> tuple[Mailbox, ...]:
-    return tuple(mailbox(text) for text in texts)
+def _is_internal(address: str) -> bool:
+    domain = address.rpartition("@")[2].lower()
+    return f".{domain}".endswith(_INTERNAL)
 
 
 def _check_texts(content: EmailContent) -> None:

@@ -68,6 +68,9 @@ from message.envelope import Notification
 from message.outcomes import Accepted, AnyOutcome, Rejected, Unknown
 
 _PROVIDER: Final = "smtp"
+_mailbox = partial(mailbox, internal=True)
+_receiver = partial(receiver, internal=True)
+_read = partial(read, internal=True)
 _TOGETHER: Final = "together"
 _FOR_GOOD: Final = 5
 """First digit of 5yz: the server would refuse the same command again (RFC 5321 §4.2.1)."""
@@ -91,9 +94,9 @@ class SmtpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     scope: str = ""
 
     def __post_init__(self) -> None:
-        mailbox(self.sender)
+        _mailbox(self.sender)
         if self.bounce_to:
-            receiver(self.bounce_to)
+            _receiver(self.bounce_to)
         if self.token_url:
             self._check_token()
         elif self.client_id or self.client_secret or self.refresh_token or self.scope:
@@ -131,7 +134,9 @@ class SmtpChannel(BaseChannel):
         " a 5yz is about the account where it refuses the sender at MAIL, or its text names a quota of the"
         " account, its sender or its permission;"
         " copies (cc, bcc) of a mail to receivers who see one another go once, with its first receiver;"
-        " time limits of RFC 5321 for each step (policy table `smtp`); no SMTPUTF8",
+        " time limits of RFC 5321 for each step (policy table `smtp`); no SMTPUTF8;"
+        " addresses below `.local`, `.localhost`, `.test` and `.home.arpa`, or with an IP address in"
+        " brackets, are sent; a host without a dot is refused (`bad_receiver`): give it a domain",
         source=(
             "https://www.rfc-editor.org/rfc/rfc5321",
             "https://www.rfc-editor.org/rfc/rfc4954",
@@ -152,8 +157,8 @@ class SmtpChannel(BaseChannel):
         if url.scheme == "smtp" and options.tls == "none" and not is_loopback(url.host):
             return "tls_required: tls may be none only for a server on this machine"
         try:
-            read(delivery, _PROVIDER)
-            receiver(delivery.receiver)
+            _read(delivery, _PROVIDER)
+            _receiver(delivery.receiver)
         except BadContent as exc:
             return str(exc)
         return ""
@@ -162,9 +167,9 @@ class SmtpChannel(BaseChannel):
         """Returns one message. With `together`, To names all receivers of the notification."""
         account, first = call.account, call.deliveries[0]
         options: SmtpOptions = account.options
-        email = read(first, _PROVIDER)
+        email = _read(first, _PROVIDER)
         heading = _heading(call, options, email)
-        receivers = tuple(receiver(d.receiver).address for d in call.deliveries)
+        receivers = tuple(_receiver(d.receiver).address for d in call.deliveries)
         seeing = [one.address for one in heading.to]
         copies = _copies(seeing, email, receivers)
         envelope = Envelope(
@@ -217,8 +222,8 @@ def _heading(call: Call, options: SmtpOptions, email: Email) -> Heading:
     first = call.deliveries[0]
     together = email.content.to == _TOGETHER
     return Heading(
-        sender=mailbox(options.sender),
-        to=_visible(first.notification) if together else [receiver(first.receiver)],
+        sender=_mailbox(options.sender),
+        to=_visible(first.notification) if together else [_receiver(first.receiver)],
         key=call.key,
         sent_at=first.notification.created_at,
     )
@@ -229,7 +234,7 @@ def _visible(notification: Notification) -> list[Mailbox]:
     found: dict[Mailbox, None] = {}
     for one in notification.receivers:
         with suppress(BadContent):
-            found[receiver(one)] = None
+            found[_receiver(one)] = None
     return list(found)
 
 
@@ -250,7 +255,7 @@ def _copies_go(place: int, senders: Sequence[str], replies: Sequence[SmtpReply])
 
 def _senders(options: SmtpOptions) -> tuple[str, ...]:
     """Returns the account's own addresses: the one of From first."""
-    sender = mailbox(options.sender).address
+    sender = _mailbox(options.sender).address
     return (sender, options.bounce_to) if options.bounce_to else (sender,)
 
 

@@ -150,3 +150,62 @@ def test_a_refusal_names_the_field_and_not_the_value(content: dict[str, object])
         read_content({"subject": "s", "text": "t", **content})
     field = "unknown field `geheim`"
     assert "geheim" not in str(refused.value).replace(field, "")
+
+
+INTERNAL = (
+    "ops@corp.local",
+    "ops@CORP.Local",
+    "ops@host.test",
+    "root@localhost",
+    "u@host.home.arpa",
+    "ops@[192.0.2.1]",
+    "ops@[IPv6:2001:db8::1]",
+)
+
+
+@pytest.mark.parametrize("address", INTERNAL)
+def test_an_address_of_an_own_network_is_for_own_servers_alone(address: str) -> None:
+    for read_one, code in ((mailbox, "bad_address"), (receiver, "bad_receiver")):
+        with pytest.raises(BadContent, match=f"^{code}: "):
+            read_one(address)
+        found = read_one(address, internal=True)
+        assert found.address.lower() == address.lower()
+    with pytest.raises(BadContent, match=r"^bad_address: "):
+        read_content({"subject": "s", "text": "t", "cc": [address]})
+    read_content({"subject": "s", "text": "t", "cc": [address]}, internal=True)
+
+
+def test_an_internal_domain_is_written_in_ascii_too() -> None:
+    assert receiver("ops@例子.local", internal=True).address == "ops@xn--fsqu00a.local"
+    assert mailbox("Ops <ops@corp.local>", internal=True) == Mailbox("Ops", "ops@corp.local")
+    assert receiver("ops@corp.lan", internal=True).address == "ops@corp.lan"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "ann@example",
+        "root@mailhost",
+        "ops@[192.0.2.999]",
+        "ops@[mailhost]",
+        "ops@.local",
+        "ops@-.local",
+        "ops@corp..local",
+        "ops@corp.local.",
+        "ops@a b.local",
+        "ops@corp.local>",
+        "ops@corp.local\r\nDATA",
+        "o>ps@corp.local",
+        "安@corp.local",
+        "ops@corp.invalid",
+        "ops@corp.onion",
+        "ops@1.0.192.in-addr.arpa",
+        f"ops@{'a' * 64}.local",
+        "@corp.local",
+        "local",
+    ],
+)
+def test_what_is_an_address_in_no_network_is_refused_everywhere(address: str) -> None:
+    for internal in (False, True):
+        with pytest.raises(BadContent, match=r"^bad_receiver: "):
+            receiver(address, internal=internal)

@@ -22,6 +22,7 @@ from channels.smtp_client.mail_request import (
     SmtpReply,
     SmtpReplySet,
     SmtpStage,
+    envelope_of,
     written_told,
 )
 from channels.smtp_client.transport import SmtpTransport
@@ -297,6 +298,27 @@ def test_an_international_domain_travels_in_ascii() -> None:
     envelope, message = sent(call("ann@例子.中国"))
     assert envelope.receivers == ("ann@xn--fsqu00a.xn--fiqs8s",)
     assert message["To"] == "ann@xn--fsqu00a.xn--fiqs8s"
+
+
+def test_the_accounts_own_server_gets_addresses_of_its_network() -> None:
+    own = account(sender="Alerts <alerts@corp.local>", bounce_to="root@[192.0.2.1]")
+    of = call(
+        "ops@corp.local", "ops@[192.0.2.2]", to_account=own, to="together", cc=["root@localhost"]
+    )
+    assert [CHANNEL.refusal(own, one) for one in of.deliveries] == ["", ""]
+    envelope, message = sent(of)
+    assert envelope_of(CHANNEL.request(of)).receivers == envelope.receivers
+    assert envelope.sender == "root@[192.0.2.1]"
+    assert (envelope.receivers, envelope.copies) == (
+        ("ops@corp.local", "ops@[192.0.2.2]"),
+        ("root@localhost",),
+    )
+    assert (message["From"], message["To"], message["Cc"]) == (
+        "Alerts <alerts@corp.local>",
+        "ops@corp.local, ops@[192.0.2.2]",
+        "root@localhost",
+    )
+    assert message["Message-ID"] == f"<{of.key}@corp.local>"
 
 
 @pytest.mark.parametrize(
@@ -739,6 +761,13 @@ def test_a_mail_is_accepted_over_tls_and_in_the_ledger_once(post: Post) -> None:
     assert outcome == Accepted(record.provider_id)
     assert (record.receiver, record.accepted, record.answer) == ("ann@example.com", True, "250")
     assert f"{record.id}@example.com" == record.provider_id
+
+
+def test_a_mail_in_the_own_network_is_accepted(post: Post) -> None:
+    found = post.send("ops@corp.local", "ops@[192.0.2.2]")
+    assert [type(one) for one in found] == [Accepted, Accepted]
+    receivers = {record.receiver for record in post.provider.records()}
+    assert receivers == {"ops@corp.local", "ops@[192.0.2.2]"}
 
 
 def test_a_wrong_password_sends_nothing_and_halts_the_account(post: Post) -> None:
