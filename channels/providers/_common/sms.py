@@ -23,7 +23,7 @@ from channels.judging.outcomes import for_all, refusal
 from channels.judging.retry_after import retry_after_ms
 from message.delivery import Delivery
 from message.foreign_text import shown, shown_name
-from message.outcomes import AnyOutcome, NotSent, Unknown
+from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
 """A provider's id, safe in header fields and paths."""
@@ -155,13 +155,16 @@ def refused(
 ) -> list[AnyOutcome]:
     """Returns the outcomes of an error for the whole call. `status` as for `ErrorTable.outcome`.
 
-    In a call for many, a code of `about_one` refuses one unnamed number, and nothing was sent. All come
-    back, each in a call of its own (`batch_key`), which shows the refused one.
+    In a call for many, a code of `about_one`, or one without a row that rejects, refuses one unnamed
+    delivery, and nothing was sent. All come back, each in a call of its own (`batch_key`), which shows the
+    refused one.
     """
-    if code in about_one and len(call.deliveries) > 1:
-        detail = "one number of the call was refused; each goes alone next time"
+    outcome = table.outcome(code, shown_message(message), wait_ms, status=status)
+    unlisted = isinstance(outcome, Rejected) and table.row(code) is None
+    if len(call.deliveries) > 1 and (code in about_one or unlisted):
+        detail = "one delivery of the call was refused; each goes alone next time"
         return for_all(call, NotSent(code, detail, _ALONE_MS, joint=True))
-    return for_all(call, table.outcome(code, shown_message(message), wait_ms, status=status))
+    return for_all(call, outcome)
 
 
 def wait_of(answer: Any, now_s: float) -> int | None:

@@ -134,24 +134,30 @@ TABLE: Final = ErrorTable(
     codes.documented(_SMS, codes.unknown("SignatureNonceUsed", "this very request came twice")),
 )
 
-ABOUT_ONE: Final = frozenset(
+ABOUT_ALL: Final = frozenset(
     {
-        BUSINESS_LIMIT,
-        "isv.MOBILE_NUMBER_ILLEGAL",
-        "isv.BLACK_KEY_CONTROL_LIMIT",
-        "isv.CUSTOMER_REFUSED",
-        "isv.DOMESTIC_NUMBER_NOT_SUPPORTED",
-        "isv.SMS_TEST_NUMBER_LIMIT",
-        "isv.TEMPLATE_MISSING_PARAMETERS",
-        "isv.TEMPLATE_PARAMS_ILLEGAL",
-        "isv.PARAM_LENGTH_LIMIT",
-        "isv.PARAM_NOT_SUPPORT_URL",
-        "isv.SMS_CONTENT_ILLEGAL",
-        "isv.UNSUPPORTED_CONTENT",
-        "isv.SMS_SIGNATURE_ILLEGAL",
+        # All deliveries of a call share the template.
+        "isv.SMS_TEMPLATE_ILLEGAL",
+        # The call's own form.
+        "InvalidVersion",
+        "InvalidAction.NotFound",
+        "InvalidApi.NotFound",
+        "InvalidTimeStamp.Format",
+        "MissingPhoneNumbers",
+        "MissingPhoneNumberJson",
+        "MissingSignName",
+        "MissingSignNameJson",
+        "MissingTemplateCode",
     }
 )
-"""Codes of one number, its parameters or its signature that refuse a whole call."""
+"""Codes of rejections that hold for every delivery of a call."""
+
+ABOUT_ONE: Final = frozenset(
+    row.code
+    for row in TABLE
+    if (row.kind == "rejected" or row.limit is Limit.RECEIVER) and row.code not in ABOUT_ALL
+)
+"""Codes by which one delivery's number, parameters or signature can refuse a call for many: all others."""
 
 
 def limit_ms(message: str) -> int | None:

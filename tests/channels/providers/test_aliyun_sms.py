@@ -13,7 +13,7 @@ from channels.engine import Engine
 from channels.http_client.transport import Transport
 from channels.judging.error_table import HOUR, MINUTE
 from channels.providers.aliyun_sms.adapter import AliyunSms
-from channels.providers.aliyun_sms.errors import ABOUT_ONE
+from channels.providers.aliyun_sms.errors import ABOUT_ALL, ABOUT_ONE, TABLE
 from channels.providers.aliyun_sms.signature import signature
 from channels.providers.aliyun_sms.wire import AliyunPrepared
 from message.delivery import Delivery
@@ -246,6 +246,41 @@ def test_one_bad_number_does_not_condemn_the_others(code: str) -> None:
     assert not (isinstance(own, NotSent) and own.joint)
 
 
+OF_ONE_ELEMENT = {
+    *("isv.SMS_CONTENT_MISMATCH_TEMPLATE_TYPE", "isv.INVALID_JSON_PARAM"),
+    *("isv.INVALID_PARAMETERS", "isv.SMS_TEST_TEMPLATE_PARAMS_ILLEGAL"),
+    *("isv.SIGN_NAME_ILLEGAL", "isv.SIGN_STATE_ILLEGAL", "isv.SIGNATURE_BLACKLIST"),
+    *("isv.SMS_SIGN_ILLEGAL", "isv.SIGN_SOURCE_ILLEGAL", "isv.SMS_SIGNATURE_SCENE_ILLEGAL"),
+}
+"""SendBatchSms takes parameters and a signature for each number."""
+
+
+@pytest.mark.parametrize("code", sorted(OF_ONE_ELEMENT))
+def test_one_deliverys_parameters_or_signature_reject_no_other(code: str) -> None:
+    other = one("+8613900000002", template=Template(CODE.id, {"code": "1"}), sign_name="坏签名")
+    for found in CHANNEL.outcomes(several(one(), other), refusing(code)):
+        assert isinstance(found, NotSent)
+        assert (found.joint, found.retry_after_ms) == (True, 0)
+    assert isinstance(outcome(CHANNEL, MAIN, other, refusing(code)), Rejected)
+
+
+@pytest.mark.parametrize("code", sorted(ABOUT_ALL))
+def test_a_fault_of_the_template_or_the_call_rejects_all_at_once(code: str) -> None:
+    row = TABLE.row(code)
+    assert row is not None
+    assert (row.code, row.kind) == (code, "rejected")
+    call = several(one(), one("+8613900000002"))
+    assert all(isinstance(found, Rejected) for found in CHANNEL.outcomes(call, refusing(code)))
+
+
+def test_a_code_without_a_row_rejects_a_delivery_only_when_it_goes_alone() -> None:
+    refused = refusing("InvalidExtraParam", status=400)
+    for found in CHANNEL.outcomes(several(one(), one("+8613900000002")), refused):
+        assert isinstance(found, NotSent)
+        assert found.joint
+    assert isinstance(outcome(CHANNEL, MAIN, one(), refused), Rejected)
+
+
 def test_numbers_in_a_message_are_not_kept() -> None:
     found = outcome(
         CHANNEL, MAIN, one(), refusing("isv.MOBILE_NUMBER_ILLEGAL", "13800000001 is bad")
@@ -255,7 +290,7 @@ def test_numbers_in_a_message_are_not_kept() -> None:
 
 def test_no_text_of_another_delivery_of_the_call_is_kept() -> None:
     names = ("Alice Anderson", "Boris Borodin")
-    answer = refusing("isv.INVALID_PARAMETERS", f"too long: {names[1]}, {names[0]}")
+    answer = refusing("isv.SMS_TEMPLATE_ILLEGAL", f"too long: {names[1]}, {names[0]}")
     call = several(
         *(one(f"+861380000000{n}", template=Template(CODE.id, {"name": names[n]})) for n in (0, 1))
     )
