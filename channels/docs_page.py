@@ -47,8 +47,11 @@ Every account may also say `endpoint` (in place of the provider's own; a path in
 provider's paths), `ca_file`, `rate_per_s`, `burst` and `counted_as`. Options marked secret are given by
 environment or as `KEY_file` ([configuration.md](configuration.md)). A code that is in no table is
 Unknown, unless the provider answers errors by HTTP status and the status is a 4xx: that refuses for
-sure. Feishu's 400 does not: it comes with nearly every code. `pace` marks a code that says "later" alone
-and spends no attempt ([accounts.md](accounts.md#pace)). It names the limit:
+sure. Feishu's 400 does not: it comes with nearly every code. 401 then refuses the account's login, and
+402, 403 and 407 the account: its breaker opens
+([decision 316](decisions/316-an-unlisted-refusal-may-be-the-accounts.md)).
+`pace` marks a code that says "later" alone and spends no attempt
+([accounts.md](accounts.md#pace)). It names the limit:
 the account's, one receiver's, or that of a part of the account's traffic. `login` marks a code by which
 the account's login is refused: its breaker opens, and no attempt is spent
 ([accounts.md](accounts.md#a-refused-login)). `source` is the document that has the code, with the day it

@@ -2,7 +2,9 @@
 
 A code that is in no table is Unknown: the request was written, and its fate is not known. A 4xx is the
 exception, where the provider answers errors by HTTP status: it refuses for sure (RFC 9110 §15.5), whatever
-code its body holds. Feishu's 400 refuses nothing for sure (channels/providers/feishu/wire.py).
+code its body holds. Feishu's 400 refuses nothing for sure (channels/providers/feishu/wire.py). 401, 402,
+403 and 407 are about the sender's login, payment or rights (RFC 9110 §15.5.2 to §15.5.4, §15.5.8), and so
+refuse the account. An adapter names a code that they give to one message in a row.
 
 Each row of an adapter names the document that has its code, with the date of reading (`documented`). Else
 it gives the reason why none has (`unproved`). The meaning for a delivery is our reading of the document's
@@ -19,6 +21,8 @@ from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
 
 _LATER: Final = frozenset({408, 425})
 _TOO_MANY: Final = 429
+_UNAUTHENTICATED: Final = 401
+_OF_ACCOUNT: Final = frozenset({402, 403, 407})
 _CONFLICT: Final = 409
 """Another request with this key may be under way: neither sent nor refused."""
 Kind = Literal["rejected", "not_sent", "unknown"]
@@ -134,8 +138,11 @@ class ErrorTable:
         row = self.row(code)
         if row is None:
             detail = detail or "a code that the provider does not document"
-            refused = refused_by_status(status, code, detail, retry_after_ms)
-            return refused or Unknown(code, detail)
+            return (
+                _account_refused(status, code, detail, retry_after_ms)
+                or refused_by_status(status, code, detail, retry_after_ms)
+                or Unknown(code, detail)
+            )
         detail = detail or row.meaning
         if row.kind == "rejected":
             return Rejected(code, detail, row.account)
@@ -143,6 +150,20 @@ class ErrorTable:
             delay_ms = row.delay_ms if retry_after_ms is None else retry_after_ms
             return NotSent(code, detail, delay_ms, row.account, row.limit)
         return Unknown(code, detail)
+
+
+def _account_refused(
+    status: int, code: str, detail: str, retry_after_ms: int | None
+) -> NotSent | None:
+    """Returns the outcome of a status that refuses the account; None for any other. Only 401 is surely
+    about the login. So the others spend attempts: a message that alone causes one cannot hold the account
+    for ever."""
+    wait_ms = HOUR if retry_after_ms is None else retry_after_ms
+    if status == _UNAUTHENTICATED:
+        return NotSent(code, detail, wait_ms, account=True, limit=Limit.LOGIN)
+    if status in _OF_ACCOUNT:
+        return NotSent(code, detail, wait_ms, account=True)
+    return None
 
 
 def refused_by_status(

@@ -42,7 +42,7 @@ _TEMPLATE = re.compile(r"SMS_[0-9]{1,16}", re.ASCII)
 _STATUSES: Final = {
     "InternalError": 500,
     "ServiceUnavailable": 503,
-    **dict.fromkeys(("Forbidden", "Forbidden.RAM", "Forbidden.RiskControl"), 403),
+    **dict.fromkeys(("Forbidden", "ActionUnauthorized", "NoPermission"), 403),
     **dict.fromkeys(("InvalidAction.NotFound", "InvalidApi.NotFound"), 404),
     "InvalidAccessKeyId.NotFound": 404,
 }
@@ -109,7 +109,10 @@ class AliyunSmsProtocol(WireProtocol):
 
     def refuse(self, code: str) -> Reply:
         """Returns an error. The service's own are ordinary answers; the gateway's have a status."""
-        status = 200 if code.startswith(("isv.", "isp.")) else _STATUSES.get(code, 400)
+        if code.startswith(("isv.", "isp.")):
+            status = 200
+        else:
+            status = 403 if code.startswith("Forbidden.") else _STATUSES.get(code, 400)
         content = {"RequestId": _REQUEST_ID, "Code": code, "Message": f"simulated: {code}"}
         return json_reply(content, status)
 

@@ -44,7 +44,7 @@ _FORM: Final = "application/x-www-form-urlencoded"
 _CONTENT = re.compile(r"HX[0-9a-fA-F]{32}", re.ASCII)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _STATUSES: Final = {
-    "20003": 401,
+    **dict.fromkeys(("20003", "70051"), 401),
     **dict.fromkeys(("20005", "20006", "20403"), 403),
     "20404": 404,
     **dict.fromkeys(("20429", "63038"), 429),

@@ -24,6 +24,13 @@ _GATEWAY: Final = RowSource("https://help.aliyun.com/en/document_detail/434846.h
 _CLIENT: Final = RowSource("https://developer.aliyun.com/ask/278265", "2026-11-22")
 _SIBLING: Final = RowSource("https://help.aliyun.com/en/polardb/client-error-codes", "2026-11-22")
 """Another product's page; the gateway is the same."""
+_SPELT: Final = RowSource(
+    "https://help.aliyun.com/zh/polardb/client-error-codes",
+    "2026-11-28",
+    copy="the page, which spells it Forbedden.NotSupportRAM; other products' lists spell it as here",
+)
+_RIGHTS: Final = RowSource("https://help.aliyun.com/en/document_detail/3060281.html", "2026-11-28")
+"""Another product's page; the gateway is the same."""
 _SERVER: Final = RowSource("https://help.aliyun.com/en/dns/error-code", "2026-11-22")
 """Another product's page; the gateway is the same."""
 
@@ -50,20 +57,38 @@ TABLE: Final = ErrorTable(
         codes.shut_out("IncompleteSignature", "the signature is malformed", HOUR),
         codes.shut_out("Forbidden.RAM", "the key is not authorised by RAM", HOUR),
         codes.account_fault("Forbidden.RiskControl", "refused by risk control", HOUR),
+        codes.account_fault("Forbidden.*", "another of the account's refusals", HOUR),
+        codes.shut_out("ActionUnauthorized", "the account may not call the operation", HOUR),
+        codes.account_fault("InsufficientBalance", "the balance is not enough", HOUR),
+        codes.account_fault("IllegalTimestamp", "the date is missing", HOUR),
     ),
+    codes.documented(
+        _SPELT, codes.shut_out("Forbidden.NotSupportRAM", "no operation for a RAM user's key", HOUR)
+    ),
+    codes.documented(_RIGHTS, codes.shut_out("NoPermission", "the key has no permission", HOUR)),
     codes.documented(
         _GATEWAY, codes.shut_out("InvalidAccessKeyId.NotFound", "there is no such key", HOUR)
     ),
     codes.documented(
-        _CLIENT, codes.shut_out("InvalidAccessKeyId.Inactive", "the key is disabled", HOUR)
+        _CLIENT,
+        codes.shut_out("InvalidAccessKeyId.Inactive", "the key is disabled", HOUR),
+        codes.account_fault("InvalidSignatureMethod", "no such method of signing", HOUR),
     ),
-    codes.documented(_SERVER, codes.shut_out("Forbidden", "the key is not authorised", HOUR)),
+    codes.unproved(
+        "public clients list it; no page of Aliyun's that was read has it",
+        codes.shut_out("InvalidAccessKeySecret", "the secret is not the key's", HOUR),
+    ),
+    codes.documented(
+        _SERVER,
+        codes.shut_out("Forbidden", "the key is not authorised", HOUR),
+        codes.account_fault("Forbidden.UserVerification", "the account's owner is unproved", HOUR),
+    ),
     # Pace.
     codes.documented(
         _SMS, codes.paced(BUSINESS_LIMIT, Limit.RECEIVER, "too many to this number", MINUTE)
     ),
     codes.documented(
-        _SIBLING, codes.paced("Throttling", Limit.ACCOUNT, "the gateway is throttling", 1_000)
+        _SIBLING, codes.paced("Throttling*", Limit.ACCOUNT, "the gateway is throttling", 1_000)
     ),
     codes.documented(
         _CLIENT,

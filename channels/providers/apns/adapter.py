@@ -50,7 +50,7 @@ from channels.judging.retry_after import retry_after_ms
 from channels.providers.apns.message import PROVIDER, names_topic, read, worded
 from channels.providers.apns.token_source import ApnsOptions, ApnsTokens
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, Rejected, Unknown
 
 _DEVICE: Final = re.compile(r"(?:[0-9a-fA-F]{2}){16,100}")
 _EXPIRED: Final = "ExpiredProviderToken"
@@ -219,8 +219,7 @@ class ApnsChannel(ClockedChannel):
         row = self.errors.row(reply.reason)
         detail = f"{row.meaning}{_since(reply.timestamp)}" if row is not None else ""
         if row is None and status == HTTPStatus.FORBIDDEN:  # Apple adds reasons about keys
-            text = "a reason that Apple does not document, about the key or the certificate"
-            return NotSent(reply.reason, text, HOUR, account=True)
+            detail = "a reason that Apple does not document, about the key or the certificate"
         if reply.reason in _TOPICS and names_topic(call.deliveries[0]):
             return Rejected(reply.reason, f"{detail}; the content names it")
         wait_ms = retry_after_ms(answer.headers, self._now())

@@ -17,6 +17,7 @@ _LIST: Final = RowSource(
     "2026-11-22",
     copy="a copy of the list in a public repository, and the pages of 21211, 21611 and 63038",
 )
+_AUTHORIZATION: Final = RowSource("https://www.twilio.com/docs/api/errors/70051", "2026-11-28")
 _CALLBACK: Final = RowSource("https://www.twilio.com/docs/api/errors/21609", "2026-11-28")
 
 TABLE: Final = ErrorTable(
@@ -72,6 +73,10 @@ TABLE: Final = ErrorTable(
         codes.unknown("20500", "the provider failed inside, or timed out"),
         codes.unknown("20503", "the provider is not available for the moment"),
         codes.unknown("20504", "timed out inside"),
+    ),
+    codes.documented(
+        _AUTHORIZATION,
+        codes.shut_out("70051", "account or API key missing, suspended or not permitted", HOUR),
     ),
     codes.documented(
         _CALLBACK,

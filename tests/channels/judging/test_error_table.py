@@ -6,7 +6,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from channels.judging.error_table import ErrorRow, ErrorTable, RowSource, documented, unproved
+from channels.judging.error_table import (
+    HOUR,
+    ErrorRow,
+    ErrorTable,
+    RowSource,
+    documented,
+    rejected,
+    unproved,
+)
 from channels.registry import PROVIDERS
 from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
 
@@ -84,8 +92,38 @@ def test_a_code_stands_once() -> None:
         ErrorTable((ErrorRow("1", "rejected", "one"), ErrorRow("1", "unknown", "two")))
 
 
+@pytest.mark.parametrize(
+    ("status", "limit"), [(401, Limit.LOGIN), (402, None), (403, None), (407, None)]
+)
+def test_a_code_without_a_row_refuses_the_account_under_a_status_about_it(
+    status: int, limit: Limit | None
+) -> None:
+    found = ErrorTable().outcome("new", status=status)
+    detail = "a code that the provider does not document"
+    assert found == NotSent("new", detail, HOUR, account=True, limit=limit)
+    later = ErrorTable().outcome("new", "soon", 7_000, status=status)
+    assert later == NotSent("new", "soon", 7_000, account=True, limit=limit)
+
+
+def test_a_row_goes_before_such_a_status() -> None:
+    found = ErrorTable([rejected("1", "the text is forbidden")]).outcome("1", status=403)
+    assert found == Rejected("1", "the text is forbidden")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, Rejected), (404, Rejected), (422, Rejected), (408, NotSent), (429, NotSent)],
+)
+def test_a_code_without_a_row_is_about_the_message_under_any_other_status(
+    status: int, kind: type[NotSent | Rejected]
+) -> None:
+    found = ErrorTable().outcome("new", status=status)
+    assert isinstance(found, kind)
+    assert not found.account
+
+
 REFUSED_LOGINS = {
-    "twilio": ("10001", "20003", "20005", "20006", "20008", "20403", "20404"),
+    "twilio": ("10001", "20003", "20005", "20006", "20008", "20403", "20404", "70051"),
     "resend": ("missing_api_key", "invalid_api_key", "restricted_api_key", "suspended_api_key"),
     "smtp": ("525", "530", "534", "535", "538"),
     "fcm": ("PERMISSION_DENIED",),
@@ -93,6 +131,10 @@ REFUSED_LOGINS = {
         "isv.ACCOUNT_NOT_EXISTS",
         "SignatureDoesNotMatch",
         "InvalidAccessKeyId.NotFound",
+        "InvalidAccessKeySecret",
+        "ActionUnauthorized",
+        "Forbidden.NotSupportRAM",
+        "NoPermission",
     ),
     "tencent_sms": (
         "AuthFailure.SignatureFailure",
@@ -110,6 +152,26 @@ def test_a_refused_login_is_the_accounts_and_spends_no_attempt(provider: str, co
     assert isinstance(outcome, NotSent)
     assert (outcome.account, outcome.limit) == (True, Limit.LOGIN)
     assert outcome.retry_after_ms
+
+
+REFUSED_ACCOUNTS = (
+    *("InsufficientBalance", "IllegalTimestamp", "InvalidSignatureMethod"),
+    *("Forbidden.UserVerification", "Forbidden.NotTrustSourceIp"),
+)
+
+
+@pytest.mark.parametrize("code", REFUSED_ACCOUNTS)
+def test_aliyuns_gateway_refuses_the_account_with_400_too(code: str) -> None:
+    outcome = PROVIDERS["aliyun_sms"].errors.outcome(code, status=400)
+    assert isinstance(outcome, NotSent)
+    assert (outcome.account, outcome.limit) == (True, None)
+
+
+@pytest.mark.parametrize("code", ["Throttling.UserFlow", "ThrottlingUser"])
+def test_every_throttling_of_aliyuns_gateway_only_paces(code: str) -> None:
+    outcome = PROVIDERS["aliyun_sms"].errors.outcome(code, status=400)
+    assert isinstance(outcome, NotSent)
+    assert (outcome.account, outcome.limit) == (False, Limit.ACCOUNT)
 
 
 @pytest.mark.parametrize("provider", sorted(set(PROVIDERS) - {"null", "webhook"}))
