@@ -23,6 +23,7 @@ https://www.twilio.com/docs/api/errors/20500 (not safe to retry)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from time import time
 from typing import ClassVar, Final
@@ -41,12 +42,14 @@ from channels.judging.listing import Listing
 from channels.judging.outcomes import CONTRADICTION, for_all, of_failure
 from channels.providers._common import sms
 from channels.providers.twilio import wire
-from channels.providers.twilio.errors import TABLE
+from channels.providers.twilio.errors import OF_COUNTRY, TABLE
 from message.delivery import Delivery
 from message.envelope import Template
-from message.outcomes import Accepted, AnyOutcome, Unknown
+from message.outcomes import Accepted, AnyOutcome, Rejected, Unknown
 
 _MAX_TEXT: Final = 1_600
+_SHORT_CODE = re.compile(r"[0-9]{3,8}", re.ASCII)
+"""A sender of few digits without a plus; a number has one (E.164)."""
 
 
 class _Created(msgspec.Struct):
@@ -126,11 +129,15 @@ class Twilio(BaseChannel):
             return for_all(call, Accepted(created.sid) if created.sid else _NO_SID)
         if not created.code:
             return for_all(call, CONTRADICTION) if created.sid else sms.unread(call, answer)
+        code, sender = str(created.code), call.account.options.sender
+        if code in OF_COUNTRY and _SHORT_CODE.fullmatch(sender):
+            detail = sms.shown_message(created.message) or "a short code sends to its country alone"
+            return for_all(call, Rejected(code, detail))
         wait_ms = sms.wait_of(answer, self._clock())
         return sms.refused(
             self.errors,
             call,
-            str(created.code),
+            code,
             created.message,
             wait_ms=wait_ms,
             status=answer.status_code,

@@ -18,6 +18,8 @@ _LIST: Final = RowSource(
     copy="a copy of the list in a public repository, and the pages of 21211, 21611 and 63038",
 )
 _AUTHORIZATION: Final = RowSource("https://www.twilio.com/docs/api/errors/70051", "2026-11-28")
+_SENDER: Final = RowSource("https://www.twilio.com/docs/api/errors/21606", "2026-11-28")
+_COUNTRY: Final = RowSource("https://www.twilio.com/docs/api/errors/21659", "2026-11-28")
 _CALLBACK: Final = RowSource("https://www.twilio.com/docs/api/errors/21609", "2026-11-28")
 
 TABLE: Final = ErrorTable(
@@ -35,11 +37,9 @@ TABLE: Final = ErrorTable(
         codes.account_fault("21267", "a trial account has no sender of letters", HOUR),
         codes.account_fault("21601", "the sender is not of this account", HOUR),
         codes.account_fault("21603", "there is no sender", HOUR),
-        codes.account_fault("21606", "the sender cannot send", HOUR),
         codes.account_fault("21607", "a trial account's sender is the sandbox", HOUR),
         codes.used_up("21611", "10 hours of messages wait at the sender", 10 * MINUTE),
         codes.account_fault("21657", "the sender's name is invalid", HOUR),
-        codes.account_fault("21659", "the sender is no number of Twilio's", HOUR),
         codes.account_fault("21660", "the sender is of another account", HOUR),
         codes.account_fault("21661", "the sender cannot send SMS", HOUR),
         codes.account_fault("21701", "there is no such messaging service", HOUR),
@@ -74,6 +74,17 @@ TABLE: Final = ErrorTable(
         codes.unknown("20503", "the provider is not available for the moment"),
         codes.unknown("20504", "timed out inside"),
     ),
+    # Of a short code both refuse the message: it reaches no receiver of another country.
+    codes.documented(
+        _SENDER,
+        codes.account_fault("21606", "the sender cannot send; of a short code: Rejected", HOUR),
+    ),
+    codes.documented(
+        _COUNTRY,
+        codes.account_fault(
+            "21659", "the sender is no number of Twilio's; of a short code: Rejected", HOUR
+        ),
+    ),
     codes.documented(
         _AUTHORIZATION,
         codes.shut_out("70051", "account or API key missing, suspended or not permitted", HOUR),
@@ -83,3 +94,6 @@ TABLE: Final = ErrorTable(
         codes.account_fault("21609", "the account's status_callback is not a URL it takes", HOUR),
     ),
 )
+
+OF_COUNTRY: Final = frozenset({"21606", "21659"})
+"""Codes by which a short code also refuses a receiver of another country."""

@@ -249,6 +249,27 @@ def test_a_callback_that_twilio_may_take_is_taken(callback: str) -> None:
     assert account_of(ACCOUNT, status_callback=callback).options.status_callback == callback
 
 
+@pytest.mark.parametrize("code", [21606, 21659])
+@pytest.mark.parametrize("sender", ["123", "12345", "123456"])
+def test_a_short_code_refuses_a_receiver_abroad_and_halts_no_account(
+    code: int, sender: str
+) -> None:
+    account = account_of(ACCOUNT, sender=sender)
+    found = outcome(CHANNEL, account, one("+447400123456"), refusing(code))
+    assert found == Rejected(str(code), "said")
+    found = outcome(CHANNEL, account, one(), httpx.Response(400, json={"code": code}))
+    assert found == Rejected(str(code), "a short code sends to its country alone")
+
+
+@pytest.mark.parametrize("code", [21606, 21659])
+@pytest.mark.parametrize("sender", ["+15005550006", "15005550006", "Hongyan"])
+def test_any_other_sender_that_cannot_send_halts_the_account(code: int, sender: str) -> None:
+    account = account_of(ACCOUNT, sender=sender)
+    found = outcome(CHANNEL, account, one(), refusing(code))
+    assert isinstance(found, NotSent)
+    assert (found.account, found.retry_after_ms) == (True, HOUR)
+
+
 def test_a_callback_that_twilio_refuses_is_the_accounts_fault() -> None:
     """21609 also means that Twilio cannot reach the address, which shows with the first message."""
     found = outcome(CHANNEL, MAIN, one(), refusing(21609))
