@@ -10,7 +10,10 @@
 A receiver is a registration token, or `/topics/<name>`. `content`: channels/providers/fcm/message.py.
 Tokens: channels/providers/fcm/token_source.py.
 
-The FcmError in `details` decides, else the canonical `status`. There is no idempotency and no query; a
+The FcmError in `details` decides, else the canonical `status`. QUOTA_EXCEEDED stands for three limits: of
+the project, of a device and of a topic. A QuotaFailure in `details` tells which. It is read as the
+project's, unless all violations name a device or a topic. Without any violation the message may name one
+("Topic quota exceeded.", binwiederhier/ntfy#289, read 2026-11-28). There is no idempotency and no query; a
 repeat replaces the first on the device. A 503, even with Retry-After, may come after FCM accepted the
 message: "the server couldn't process the request in time".
 
@@ -49,11 +52,13 @@ from channels.judging.retry_after import retry_after_ms
 from channels.providers.fcm.message import PROVIDER, message, read
 from channels.providers.fcm.token_source import ENDPOINT, FcmOptions, FcmTokens
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Unknown
 
 _TOPIC = re.compile(r"/topics/[a-zA-Z0-9\-_.~%]{1,900}", re.ASCII)
 _TOKEN = re.compile(r"[a-zA-Z0-9:_\-]+", re.ASCII)
 _FCM_ERROR: Final = "type.googleapis.com/google.firebase.fcm.v1.FcmError"
+_QUOTA_FAILURE: Final = "type.googleapis.com/google.rpc.QuotaFailure"
+_TARGET = re.compile(r"\b(?:device|topic)s?\b", re.ASCII | re.IGNORECASE)
 _UNAUTHENTICATED: Final = "UNAUTHENTICATED"
 _MAX_DETAIL: Final = 200
 
@@ -78,7 +83,12 @@ _ERRORS: Final = ErrorTable(
         codes.rejected("INVALID_ARGUMENT", "a token, a key, a size or a parameter is not valid"),
         codes.rejected("UNREGISTERED", "the application is no longer on this device"),
         codes.rejected("SENDER_ID_MISMATCH", "the token is of another sender"),
-        codes.paced("QUOTA_EXCEEDED", Limit.RECEIVER, "more messages than allowed", MINUTE),
+        codes.paced(
+            "QUOTA_EXCEEDED",
+            Limit.ACCOUNT,
+            "more messages than allowed; pace: receiver if the answer names a device or topic",
+            MINUTE,
+        ),
         codes.unknown("UNAVAILABLE", "overloaded: the message was not taken on in time"),
         codes.unknown("INTERNAL", "an internal error"),
         # About iOS and web alone: the account still reaches Android, so its breaker stays shut.
@@ -110,6 +120,15 @@ class _Body(msgspec.Struct):
 class _Detail(msgspec.Struct):
     type: str = msgspec.field(name="@type", default="")
     error_code: str = msgspec.field(name="errorCode", default="")
+    violations: Any = None
+    """Of a QuotaFailure; other details may have a field of this name."""
+
+    def quotas(self) -> list[str]:
+        """Returns the subject and description of each violation of a quota."""
+        if self.type != _QUOTA_FAILURE or not isinstance(self.violations, list):
+            return []
+        found = [one for one in self.violations if isinstance(one, dict)]
+        return [f"{one.get('subject', '')} {one.get('description', '')}" for one in found]
 
 
 class _Error(msgspec.Struct):
@@ -122,6 +141,12 @@ class _Error(msgspec.Struct):
         """FCM's own code, else the canonical one."""
         own = (detail.error_code for detail in self.details if detail.type == _FCM_ERROR)
         return next((code for code in own if code), self.status)
+
+    def is_of_receiver(self, project: str) -> bool:
+        """Returns whether every quota that was exceeded is a device's or a topic's. `project` is our own
+        name, which may hold such a word."""
+        texts = [text for one in self.details for text in one.quotas()] or [self.message]
+        return all(_TARGET.search(text.replace(project, "")) for text in texts)
 
 
 class _Answered(msgspec.Struct):
@@ -185,7 +210,7 @@ class FcmChannel(ClockedChannel):
             return for_all(call, of_failure(answer))
         reply = _read(answer)
         if reply is not None and reply.error is not None and reply.error.code:
-            return for_all(call, self._refused(reply.error, answer))
+            return for_all(call, self._refused(call, reply.error, answer))
         outcome = refusal(answer, self._now())
         if outcome is not None and reply is not None and reply.name:
             outcome = CONTRADICTION
@@ -200,10 +225,14 @@ class FcmChannel(ClockedChannel):
             reply is not None and reply.error is not None and reply.error.code == _UNAUTHENTICATED
         )
 
-    def _refused(self, error: _Error, answer: httpx.Response) -> AnyOutcome:
+    def _refused(self, call: Call, error: _Error, answer: httpx.Response) -> AnyOutcome:
         detail = error.message[:_MAX_DETAIL]
         wait_ms = retry_after_ms(answer.headers, self._now())
-        return self.errors.outcome(error.code, detail, wait_ms, status=answer.status_code)
+        outcome = self.errors.outcome(error.code, detail, wait_ms, status=answer.status_code)
+        paces = isinstance(outcome, NotSent) and outcome.limit is Limit.ACCOUNT
+        if paces and error.is_of_receiver(call.account.options.project_id):
+            return msgspec.structs.replace(outcome, limit=Limit.RECEIVER)
+        return outcome
 
 
 @lru_cache(maxsize=256)

@@ -19,7 +19,7 @@ from channels.providers.fcm.token_source import FcmTokens, signed
 from channels.registry import AccountError
 from channels.secret import Secret
 from message.envelope import Template
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from simulator import Faults, Simulator
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 from tests.conformance.samples.fcm import PRIVATE_KEY
@@ -215,6 +215,71 @@ def test_the_quotas_own_wish_goes_before_the_tables() -> None:
     outcome = outcome_of(error("QUOTA_EXCEEDED", http=429, **{"Retry-After": "90"}))
     assert isinstance(outcome, NotSent)
     assert outcome.retry_after_ms == 90_000
+
+
+QUOTA_FAILURE = "type.googleapis.com/google.rpc.QuotaFailure"
+PROJECT_WIDE = {"subject": "project:my-project", "description": "Message rate exceeded"}
+OF_DEVICE = {"subject": "device:bk3RNwTe3H0", "description": "rate exceeded"}
+OF_TOPIC = {"subject": "project:my-project", "description": "Topic message rate exceeded"}
+
+
+def over_quota(
+    violations: object, message: str = "Quota exceeded.", code: str = "QUOTA_EXCEEDED"
+) -> httpx.Response:
+    """A 429 of FCM; `violations` None: without a QuotaFailure. `code` empty: without an FcmError."""
+    own = [{"@type": FCM_ERROR, "errorCode": code}] if code else []
+    failure = [{"@type": QUOTA_FAILURE, "violations": violations}] if violations is not None else []
+    said = {"code": 429, "message": message, "status": "RESOURCE_EXHAUSTED"}
+    return answer({"error": {**said, "details": [*own, *failure]}}, 429)
+
+
+@pytest.mark.parametrize("code", ["QUOTA_EXCEEDED", ""])
+@pytest.mark.parametrize(
+    ("violations", "limit"),
+    [
+        (None, Limit.ACCOUNT),
+        ([], Limit.ACCOUNT),
+        ([PROJECT_WIDE], Limit.ACCOUNT),
+        ([OF_DEVICE], Limit.RECEIVER),
+        ([OF_TOPIC], Limit.RECEIVER),
+        ([OF_DEVICE, PROJECT_WIDE], Limit.ACCOUNT),
+        ([{"quotaMetric": "fcm.googleapis.com/send_requests"}], Limit.ACCOUNT),
+        ("devices", Limit.ACCOUNT),
+        (["device"], Limit.ACCOUNT),
+        ([{"subject": 7, "description": None}], Limit.ACCOUNT),
+    ],
+)
+def test_a_quota_is_the_projects_unless_every_violation_names_a_device_or_a_topic(
+    code: str, violations: object, limit: Limit
+) -> None:
+    outcome = outcome_of(over_quota(violations, code=code))
+    assert isinstance(outcome, NotSent)
+    assert (outcome.limit, outcome.account, outcome.retry_after_ms) == (limit, False, 60_000)
+
+
+def test_without_a_violation_the_message_may_name_the_topic() -> None:
+    outcome = outcome_of(over_quota(None, "Topic quota exceeded."))
+    assert isinstance(outcome, NotSent)
+    assert outcome.limit is Limit.RECEIVER
+    wide = outcome_of(over_quota([PROJECT_WIDE], "Topic quota exceeded."))
+    assert isinstance(wide, NotSent)
+    assert wide.limit is Limit.ACCOUNT
+
+
+def test_a_project_that_is_called_after_devices_is_no_device() -> None:
+    wide = {"subject": "project:device-hub", "description": "Message rate exceeded"}
+    asked = call(project_id="device-hub")
+    (outcome,) = CHANNEL.outcomes(asked, over_quota([wide]))
+    assert isinstance(outcome, NotSent)
+    assert outcome.limit is Limit.ACCOUNT
+
+
+def test_violations_of_another_detail_are_not_read() -> None:
+    details = [{"@type": "type.googleapis.com/google.rpc.BadRequest", "violations": [OF_DEVICE]}]
+    said = {"code": 429, "message": "", "status": "RESOURCE_EXHAUSTED", "details": details}
+    outcome = outcome_of(answer({"error": said}, 429))
+    assert isinstance(outcome, NotSent)
+    assert outcome.limit is Limit.ACCOUNT
 
 
 def test_success_is_named_by_the_message() -> None:
