@@ -46,6 +46,9 @@ _FIELDS: Final = frozenset(
 )
 _SENDER: Final = "8823040504797"
 _GATEWAY: Final = "APIGW."
+_NO_API: Final = "APIGW.0101"
+_STATUSES: Final = {_NO_API: 404, "APIGW.0308": 429}
+"""HTTP statuses of the gateway's codes that do not answer 401."""
 
 
 class HuaweiSmsProtocol(WireProtocol):
@@ -60,7 +63,7 @@ class HuaweiSmsProtocol(WireProtocol):
     def read(self, request: Request, path: str) -> ReceivedCall | Reply:
         """Checks the signature, then the form."""
         if path != "/sms/batchSendSms/v1" or request.method != "POST":
-            return json_reply({"error_code": "APIGW.0101", "error_msg": "no such API"}, 404)
+            return self.refuse(_NO_API)
         if not request.field("authorization"):
             return self.refuse("E000001")
         if fault := self._fault(request):
@@ -109,9 +112,8 @@ class HuaweiSmsProtocol(WireProtocol):
     def refuse(self, code: str) -> Reply:
         """Returns an error; the gateway's own have another form."""
         if code.startswith(_GATEWAY):
-            status = 429 if code == "APIGW.0308" else 401
             error = {"error_code": code, "error_msg": f"simulated: {code}", "request_id": "sim"}
-            return json_reply(error, status)
+            return json_reply(error, _STATUSES.get(code, 401))
         return json_reply({"code": code, "description": f"simulated: {code}"}, 400)
 
     def _fault(self, request: Request) -> str:

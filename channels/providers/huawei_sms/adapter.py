@@ -90,6 +90,7 @@ TABLE: Final = ErrorTable(
     ),
     codes.documented(
         _APIGW,
+        codes.account_fault("APIGW.0101", "no such API: the endpoint is wrong", HOUR),
         codes.paced("APIGW.0308", Limit.ACCOUNT, "more calls than allowed", MINUTE),
         codes.shut_out("APIGW.03*", "the gateway refuses key, signature or time", HOUR),
     ),

@@ -186,6 +186,7 @@ JUDGED = [
     ("tencent_sms", "FailedOperation.PhoneNumberParseFail", 200, Rejected),
     ("tencent_sms", "UnsupportedOperation.", 200, Rejected),
     ("huawei_sms", "E000045", 401, NotSent),
+    ("huawei_sms", "APIGW.0101", 404, NotSent),
     ("wechat_official", "45109", 200, NotSent),
     # Feishu answers its limits with status 400, which would refuse for good.
     ("feishu", "11233", 400, NotSent),

@@ -182,6 +182,14 @@ def test_the_simulator_takes_the_signature_and_refuses_any_other(peer: Peer) -> 
         assert (outcome.code, outcome.limit) == (code, Limit.LOGIN)
 
 
+def test_a_wrong_endpoint_halts_the_account_and_rejects_no_message(peer: Peer) -> None:
+    asked = peer.call(6)
+    wrong = account_of(dict(peer.sample.account_table), asked.account.endpoint + "/v9")
+    (outcome,) = peer.send(Call(wrong, asked.deliveries))
+    assert isinstance(outcome, NotSent)
+    assert (outcome.code, outcome.account, outcome.limit) == ("APIGW.0101", True, None)
+
+
 def test_a_signature_of_another_hour_is_refused(peer: Peer) -> None:
     answer = peer.recorder.send(CHANNEL.request(peer.call(4)))
     (outcome,) = CHANNEL.outcomes(peer.call(4), answer)
