@@ -53,15 +53,19 @@ _REACH_DAYS: Final = 7
 _ABOUT_ONE: Final = frozenset(
     {
         "FailedOperation.PhoneNumberInBlacklist",
+        "FailedOperation.PhoneNumberParseFail",
         "InvalidParameterValue.IncorrectPhoneNumber",
+        "LimitExceeded.AppCountryOrRegionInBlacklist",
         "LimitExceeded.DeliveryFrequencyLimit",
         "LimitExceeded.PhoneNumberDailyLimit",
         "LimitExceeded.PhoneNumberOneHourLimit",
         "LimitExceeded.PhoneNumberSameContentDailyLimit",
         "LimitExceeded.PhoneNumberThirtySecondLimit",
+        "UnsupportedOperation.UnsuportedRegion",
+        "UnsupportedOperation.UnsupportedRegion",
     }
 )
-"""Codes about one number. If one ever refuses a whole call, the number is unknown."""
+"""Codes about one number or its country. If one ever refuses a whole call, the number is unknown."""
 
 
 class TencentSms(BaseChannel):

@@ -222,9 +222,21 @@ def test_one_number_twice_in_a_call_is_told_by_its_place() -> None:
     ]
 
 
-def test_one_bad_number_does_not_condemn_the_others_if_ever_it_refuses_a_call() -> None:
-    for found in CHANNEL.outcomes(BATCH, refusing("InvalidParameterValue.IncorrectPhoneNumber")):
+@pytest.mark.parametrize(
+    "code",
+    [
+        "InvalidParameterValue.IncorrectPhoneNumber",
+        "FailedOperation.PhoneNumberParseFail",
+        "UnsupportedOperation.UnsupportedRegion",
+        "UnsupportedOperation.UnsuportedRegion",
+        "LimitExceeded.AppCountryOrRegionInBlacklist",
+    ],
+)
+def test_one_bad_number_does_not_condemn_the_others_if_ever_it_refuses_a_call(code: str) -> None:
+    for found in CHANNEL.outcomes(BATCH, refusing(code)):
         assert isinstance(found, NotSent)
+        assert found.joint
+    assert isinstance(outcome(CHANNEL, MAIN, one(), refusing(code)), Rejected)
 
 
 @pytest.mark.parametrize(
