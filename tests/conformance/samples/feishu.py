@@ -15,7 +15,6 @@ ACCOUNT: dict[str, Any] = {
 PER_RECEIVER: frozenset[str] = frozenset()
 UNREACHABLE: dict[str, str] = {}
 LIMITED = True
-BY_STATUS = True
 
 
 def notification(number: int) -> Notification:
