@@ -172,10 +172,11 @@ class ClientCore:
                     report = batch.add(route, one if watched else parts[2], one.id, size)
                     if watched or context is not None:
                         self._note_start(batch, count, context)
-                    if one.ordering_key:
-                        report.lane.keys.append(one.ordering_key)
                     if not taken(report, parts):
                         self._send_late(report, parts, until)
+                    report.lane.counted += 1
+                    if one.ordering_key:
+                        report.lane.keys.append(one.ordering_key)
                 except BaseException as exc:  # also of a signal: it has no end to be counted
                     self._refuse(batch, count, one, exc)
                     if not isinstance(exc, ClientError):
@@ -191,19 +192,19 @@ class ClientCore:
         return batch
 
     def _note_start(self, batch: SendBatch, number: int, context: str | None) -> None:
-        """Notes what the end of a send asks for."""
+        """Keeps the start and the trace context of a send, for its end."""
         if self._observer is not None:
             batch.started[number] = monotonic()
         if context is not None:
             batch.traceparents[number] = context
 
     def _refuse(self, batch: SendBatch, number: int, one: Notification, why: BaseException) -> None:
-        """Notes a send that its caller hears of; it may be in the batch already."""
-        self._counts.withdraw()
+        """Ends a send with the error that its caller gets; it may be in the batch already."""
         if len(batch) > number:
             batch.end(number, "", why)
         else:
             batch.refuse(one, why)
+        self._counts.withdraw()  # last: others would count too few open sends
 
     def _taken_in_turn(self, report: SendReport, parts: RecordParts) -> bool:
         """Like the publisher's `take`; returns False, too, where an earlier record of the key waits."""

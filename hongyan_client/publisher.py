@@ -256,9 +256,7 @@ class Publisher:
         Where records end together, nothing is taken before all of them are reported."""
         use, size = self.use, report.size
         topic, key, value, headers = parts
-        # `with` costs twice as much, and this is each record's way.
-        self._lock.acquire()
-        try:
+        with self._lock:
             if self._shut:
                 return self._not_taken()
             if may_pass is not None and not may_pass(topic, key):
@@ -282,8 +280,6 @@ class Publisher:
                 if use.ages is not None:
                     use.ages.taken(report.age)
                 return True
-        finally:
-            self._lock.release()
         report.end(refused, None)
         return True
 
@@ -322,20 +318,21 @@ class Publisher:
 
     def _poll(self, timeout_s: float) -> bool:
         """Ends the records that librdkafka reports. Returns False if another thread polls."""
-        if not self._poll_lock.acquire(blocking=False):
+        if self._poll_lock.locked():
             return False
-        try:
-            self._poller = threading.get_ident()
-            self._client.poll(timeout_s)
-            self._kafka_log.acknowledged(self.use.done - self.use.failed)
-            if (ages := self.use.ages) is not None:
-                self.use.age = ages.now()
-                self._fatal = self._fatal or ages.is_overdue()
-            if self._fatal:
-                self._renew()
-        finally:
-            self._poller = 0
-            self._poll_lock.release()
+        # A signal's handler may raise anywhere: only `with` leaves no lock held then.
+        with self._poll_lock:
+            try:
+                self._poller = threading.get_ident()
+                self._client.poll(timeout_s)
+                self._kafka_log.acknowledged(self.use.done - self.use.failed)
+                if (ages := self.use.ages) is not None:
+                    self.use.age = ages.now()
+                    self._fatal = self._fatal or ages.is_overdue()
+                if self._fatal:
+                    self._renew()
+            finally:
+                self._poller = 0
         if self._waiters:
             with self._lock:
                 self._room.notify_all()

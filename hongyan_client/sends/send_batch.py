@@ -83,16 +83,12 @@ class SendBatch:
         if lane is None or lane.route is not route:
             lane = self._turn_to(route, number)
         if number == self._room:
-            self._room += _ROOM
-            self.offsets.extend(_NO_PLACES)
-            self.timestamps.extend(_NO_TIMES)
-            self.partitions.extend(_NO_ENDS)
+            self._add_room()
         self.held.append(body)
-        lane.counted += 1
         return SendReport(self._use, size, 0, lane, number, name)
 
     def refuse(self, notification: Any, why: BaseException) -> None:
-        """Adds what is no notification, with its end."""
+        """Adds a notification that broke a rule, as it was given, with its error."""
         number = len(self.held)
         self._refused[number] = notification
         self._failures[number] = why
@@ -133,8 +129,11 @@ class SendBatch:
     def results(self) -> tuple[SentNotifications, list[NotSafe]]:
         """Returns, in the order of the call, those that are safe, and the others. Ends may still come
         meanwhile."""
-        if self.has_ended() and not self._failures:
-            return SentNotifications(self, range(len(self.held))), []
+        if self.has_ended():
+            self.traceparents.clear()
+            self.started.clear()
+            if not self._failures:
+                return SentNotifications(self, range(len(self.held))), []
         others: list[NotSafe] = []
         left: set[int] = set()
         for number, body in enumerate(self.held):
@@ -151,6 +150,18 @@ class SendBatch:
         topic = self._topics[bisect_right(self._turns, number) - 1]
         place = self.partitions[number], self.offsets[number], self.timestamps[number]
         return _new(SentNotification, (self.held[number], topic, *place))
+
+    def _add_room(self) -> None:
+        """Makes room for further numbers. A signal may interrupt it: then the next send makes it anew."""
+        room = self._room + _ROOM
+        for array_of, blank in (
+            (self.offsets, _NO_PLACES),
+            (self.timestamps, _NO_TIMES),
+            (self.partitions, _NO_ENDS),
+        ):
+            if len(array_of) < room:
+                array_of.extend(blank)
+        self._room = room
 
     def _turn_to(self, route: LaneRoute, number: int) -> LaneSends:
         """Returns the sends of a lane; from this number on they are the newest."""
@@ -188,9 +199,15 @@ class SentNotifications(Sequence[SentNotification]):
         return map(self._batch.sent, self._numbers)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
+        if isinstance(other, list | SentNotifications):
+            return list(self) == list(other)
+        return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles as a list: the batch belongs to its client."""
+        return list, (list(self),)
 
     def __repr__(self) -> str:
         return f"SentNotifications({list(self)!r})"

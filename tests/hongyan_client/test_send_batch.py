@@ -1,4 +1,4 @@
-"""A batch of sends: an end is there before its notification goes, so that nobody finds neither."""
+"""A batch of sends: a place is there before the id that stands for it, so that nobody finds half of it."""
 
 from __future__ import annotations
 
