@@ -12,11 +12,12 @@ from idempotency.recalls import Kind
 from message.envelope import MAX_ID, MAX_RECEIVER
 from message.ids import new_id
 from producer.gateway.api_keys import ApiKey
-from producer.gateway.envelope_limits import check_name, object_of
+from producer.gateway.batch_progress import AcceptedItem, BatchProgress
+from producer.gateway.envelope_limits import check_name, object_of, own_id
 from producer.gateway.idempotency import OncePerKey, RequestIds, RequestResult, SentAnswer
 from producer.gateway.key_ring import KeyRing, KeysStale
 from producer.gateway.metrics import GatewayMetrics
-from producer.gateway.problems import GatewayProblem, keys_unknown, not_known
+from producer.gateway.problems import GatewayProblem, in_doubt, keys_unknown, not_known
 from producer.gateway.rate_limits import KeyRates
 from producer.gateway.recall_desk import RecallDesk
 from producer.gateway.story_reader import NotificationStory, StoryReader
@@ -65,6 +66,10 @@ class _Open(NamedTuple):
     future: Any
 
 
+_Checked = Ready | AcceptedItem | GatewayProblem
+_Handed = _Open | AcceptedItem | GatewayProblem
+
+
 class GatewayEndpoint:
     """Belongs to the event loop's thread. Every method raises GatewayProblem and LedgerError."""
 
@@ -79,24 +84,17 @@ class GatewayEndpoint:
             ready = self._prepared(request, fields, ids, 0)
             future = self.parts.submission.publish(ready, request.traceparent)
             await self._acknowledged(ready, future)
-            return RequestResult(202, _accepted(ready), [ready.notification.id])
+            return RequestResult(202, _accepted(ready))
 
-        return await self._once(request, work)
+        return await self._once(request, work, own_id(fields))
 
     async def send_batch(self, request: PostedRequest, items: Sequence[Any]) -> SentAnswer:
         """Accepts each item by itself, and says what became of each."""
 
         async def work(ids: RequestIds) -> RequestResult:
-            results = await self._sent_all(request, items, ids)
-            accepted = sum(one["status"] == 202 for one in results)
-            body = {"accepted": accepted, "refused": len(results) - accepted, "results": results}
-            status = 202 if accepted == len(results) else 207
-            final = not any(one["status"] in _NOT_FINAL for one in results)
-            sent = [one.get("id", "") for one in results]
-            waits = [one.get("problem", {}).get("retry_after_s", 0) for one in results]
-            return RequestResult(status, body, sent, final=final, retry_after_s=max(waits))
+            return _batch_result(await self._sent_all(request, items, ids), ids.progress)
 
-        return await self._once(request, work)
+        return await self._once(request, work, None)
 
     async def recall(self, caller: Caller, body: bytes) -> SentAnswer:
         """Recalls a notification, or those of a business id."""
@@ -116,15 +114,19 @@ class GatewayEndpoint:
         check_name(biz_id, MAX_RECEIVER, "biz_id")
         return await asyncio.to_thread(self.parts.stories.of_biz, caller.key, biz_id)
 
-    async def _once(self, request: PostedRequest, work: Any) -> SentAnswer:
+    async def _once(self, request: PostedRequest, work: Any, own: str | None) -> SentAnswer:
         key, name = request.caller.key, request.idempotency_key
-        return await self.parts.once.run(key, name, request.path, request.body, work)
+        return await self.parts.once.run(key, name, request.path, request.body, work, own)
 
     def _prepared(self, request: PostedRequest, item: Any, ids: RequestIds, index: int) -> Ready:
-        terms = NotificationTerms(
-            request.caller.key, ids.created_at, ids.message_id(index) or new_id()
-        )
-        return self.parts.submission.prepare(item, terms)
+        derived = ids.message_id(index)
+        terms = NotificationTerms(request.caller.key, ids.created_at, derived or new_id())
+        try:
+            return self.parts.submission.prepare(item, terms)
+        except GatewayProblem as exc:
+            if ids.progress.may_be_in_kafka(index):
+                raise in_doubt(exc, own_id(item) or derived) from exc
+            raise
 
     async def _acknowledged(self, ready: Ready, future: Any) -> None:
         await self.parts.submission.acknowledged(ready, future)
@@ -133,22 +135,36 @@ class GatewayEndpoint:
     async def _sent_all(
         self, request: PostedRequest, items: Sequence[Any], ids: RequestIds
     ) -> list[dict[str, Any]]:
-        handed: list[_Open | GatewayProblem] = []
+        checked: list[_Checked] = []
         for index, item in enumerate(items):
             if index % _TURN == _TURN - 1:
                 await asyncio.sleep(0)
-            handed.append(self._handed(request, item, ids, index))
+            checked.append(self._checked(request, item, ids, index))
+        await ids.note(_own_ids(checked, ids))
+        handed: list[_Handed] = []
+        for index, one in enumerate(checked):
+            if index % _TURN == _TURN - 1:
+                await asyncio.sleep(0)
+            handed.append(self._handed(request, one))
         return [await self._result(index, one) for index, one in enumerate(handed)]
 
-    def _handed(
-        self, request: PostedRequest, item: Any, ids: RequestIds, index: int
-    ) -> _Open | GatewayProblem:
+    def _checked(self, request: PostedRequest, item: Any, ids: RequestIds, index: int) -> _Checked:
+        """Checks one item, unless Kafka has it from an earlier try."""
+        if index in ids.progress.accepted:
+            return ids.progress.accepted[index]
+        try:
+            return self._prepared(request, item, ids, index)
+        except GatewayProblem as exc:
+            return exc
+
+    def _handed(self, request: PostedRequest, checked: _Checked) -> _Handed:
         """Hands one item over. A key that was revoked meanwhile, or cannot be checked, sends no more of the
         batch."""
+        if not isinstance(checked, Ready):
+            return checked
         try:
-            ready = self._prepared(request, item, ids, index)
-            self._check_key(request.caller, ready)
-            return _Open(ready, self.parts.submission.publish(ready, request.traceparent))
+            self._check_key(request.caller, checked)
+            return _Open(checked, self.parts.submission.publish(checked, request.traceparent))
         except GatewayProblem as exc:
             return exc
 
@@ -161,8 +177,10 @@ class GatewayEndpoint:
         if not holds:
             raise GatewayProblem(401, "key_revoked", "the key ended during the batch")
 
-    async def _result(self, index: int, handed: _Open | GatewayProblem) -> dict[str, Any]:
+    async def _result(self, index: int, handed: _Handed) -> dict[str, Any]:
         problem = handed if isinstance(handed, GatewayProblem) else None
+        if isinstance(handed, AcceptedItem):
+            return {"index": index, "status": 202, "id": handed.id, "lane": handed.lane}
         if isinstance(handed, _Open):
             try:
                 await self._acknowledged(handed.ready, handed.future)
@@ -177,6 +195,25 @@ class GatewayEndpoint:
 
 def _accepted(ready: Ready) -> dict[str, Any]:
     return {"id": ready.notification.id, "lane": ready.notification.lane.name}
+
+
+def _own_ids(checked: Sequence[_Checked], ids: RequestIds) -> list[str]:
+    """Returns the ids of a batch that do not follow from its request."""
+    named = {n: one.notification.id for n, one in enumerate(checked) if isinstance(one, Ready)}
+    return [name for n, name in named.items() if name != ids.message_id(n)]
+
+
+def _batch_result(results: Sequence[dict[str, Any]], before: BatchProgress) -> RequestResult:
+    accepted = {n: AcceptedItem(r["id"], r["lane"]) for n, r in enumerate(results) if "id" in r}
+    problems = {n: r["problem"] for n, r in enumerate(results) if n not in accepted}
+    body = {"accepted": len(accepted), "refused": len(problems), "results": results}
+    named = {n for n, problem in problems.items() if "id" in problem}
+    doubtful = named | {n for n in problems if before.may_be_in_kafka(n)}
+    again = any(one["status"] in _NOT_FINAL for one in problems.values())
+    progress = BatchProgress(accepted, frozenset(doubtful)) if again or doubtful else None
+    waits = [one.get("retry_after_s", 0) for one in problems.values()]
+    status = 207 if problems else 202
+    return RequestResult(status, body, progress, retry_after_s=max(waits, default=0))
 
 
 def _recalled_name(fields: dict[str, Any]) -> tuple[Kind, str]:

@@ -60,6 +60,14 @@ def notification_fields(item: Any) -> dict[str, Any]:
     return item
 
 
+def own_id(item: Any) -> str:
+    """Returns the id that a notification names itself; empty if it names none that is valid."""
+    name = item.get("id") if isinstance(item, dict) else None
+    if isinstance(name, str) and len(name) <= MAX_ID and name.isascii() and name.isprintable():
+        return name
+    return ""
+
+
 def check_name(name: Any, most: int, path: str) -> None:
     """Checks an id (of MAX_ID characters, all of them ASCII) or a business id. Raises GatewayProblem."""
     good = isinstance(name, str) and 0 < len(name) <= most and not _CONTROL.search(name)

@@ -2,7 +2,7 @@
 
 same key, other body            422       same key, still at work       409 with Retry-After
 same key, answered before       the first answer, with `Idempotent-Replayed: true`
-answered with 503, or killed    the repeat tries again, with the same ids
+answered with 503, or killed    the repeat tries again, with the same ids; what Kafka has stays accepted
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ import structlog
 
 from idempotency.ledger import LedgerError
 from producer.gateway.api_keys import ApiKey
+from producer.gateway.batch_progress import FIRST_TRY, BatchProgress
 from producer.gateway.problems import GatewayProblem
 from producer.gateway.request_store import (
     Answered,
@@ -32,12 +33,20 @@ _NAME: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _UNAVAILABLE: Final = 503
 
 
+async def _not_noted(_message_ids: Collection[str]) -> None:
+    """Notes nothing: the request has no Idempotency-Key."""
+
+
 class RequestIds(NamedTuple):
     """The source of ids and times of one request's notifications."""
 
     created_at: int
     message_id: Callable[[int], str]
     """Index to id; "" for a new one."""
+    progress: BatchProgress = FIRST_TRY
+    """What earlier tries reached."""
+    note: Callable[[Collection[str]], Awaitable[None]] = _not_noted
+    """Records ids that a batch names itself, before it publishes them."""
 
 
 class RequestResult(NamedTuple):
@@ -45,10 +54,8 @@ class RequestResult(NamedTuple):
 
     status: int
     body: dict[str, Any]
-    message_ids: Sequence[str]
-    """Ids by index; "" for a notification that was refused."""
-    final: bool = True
-    """Whether a repeat gets this answer; else it tries again."""
+    progress: BatchProgress | None = None
+    """What the next try has to know; None: the answer is final, a repeat gets it."""
     retry_after_s: int = 0
     """Seconds after which a repeat may succeed; 0: not known."""
 
@@ -74,26 +81,32 @@ class OncePerKey:
         self._now_ms = now_ms
 
     async def run(
-        self, key: ApiKey, name: str | None, path: str, body: bytes, work: Work
+        self,
+        key: ApiKey,
+        name: str | None,
+        path: str,
+        body: bytes,
+        work: Work,
+        own_id: str | None = "",
     ) -> SentAnswer:
         """Returns the answer of `work`, or the first one. `name`: the Idempotency-Key; None without one.
-        Raises GatewayProblem, LedgerError."""
+        `own_id`: see `RequestStore.begin`. Raises GatewayProblem, LedgerError."""
         if name is None:
             return _encoded(await work(RequestIds(self._now_ms(), lambda _index: "")))
-        begun = await self._begun(key, name, path, body)
+        begun = await self._begun(key, name, path, body, own_id)
         if isinstance(begun, Answered):
             return SentAnswer(begun.status, begun.answer.encode(), replayed=True)
         return await self._worked(begun, work)
 
     async def _begun(
-        self, key: ApiKey, name: str, path: str, body: bytes
+        self, key: ApiKey, name: str, path: str, body: bytes, own_id: str | None
     ) -> ClaimedRequest | Answered:
         if not _NAME.fullmatch(name):
             detail = "Idempotency-Key has 1 to 255 printable ASCII characters without blanks"
             raise GatewayProblem(400, "bad_idempotency_key", detail)
         hashed = hashlib.sha256(name.encode()).hexdigest()
         digest = hashlib.sha256(path.encode() + b"\n" + body).hexdigest()
-        begun = await asyncio.to_thread(self._store.begin, key.id, hashed, digest)
+        begun = await asyncio.to_thread(self._store.begin, key.id, hashed, digest, own_id)
         if isinstance(begun, OtherBody):
             detail = "this Idempotency-Key was used with another body: use a new one"
             raise GatewayProblem(422, "idempotency_mismatch", detail)
@@ -103,8 +116,13 @@ class OncePerKey:
         return begun
 
     async def _worked(self, claimed: ClaimedRequest, work: Work) -> SentAnswer:
+        async def note(message_ids: Collection[str]) -> None:
+            if message_ids:
+                await asyncio.to_thread(self._store.note_ids, claimed, message_ids)
+
+        ids = RequestIds(claimed.made_at, claimed.message_id, claimed.progress, note)
         try:
-            result = await work(RequestIds(claimed.made_at, claimed.message_id))
+            result = await work(ids)
         except GatewayProblem as exc:
             untried = claimed.first and exc.status != _UNAVAILABLE
             await self._noted(self._store.forget if untried else self._store.release, claimed)
@@ -112,12 +130,11 @@ class OncePerKey:
         except BaseException:  # a fault, or the client has gone: a record may be in Kafka
             await asyncio.shield(self._noted(self._store.release, claimed))
             raise
-        answer, ids = _encoded(result), result.message_ids
-        if result.final:
-            body = answer.body.decode()
-            await self._noted(self._store.finish, claimed, answer.status, body, ids)
+        answer = _encoded(result)
+        if result.progress is None:
+            await self._noted(self._store.finish, claimed, answer.status, answer.body.decode())
         else:
-            await self._noted(self._store.release, claimed, ids)
+            await self._noted(self._store.release, claimed, result.progress)
         return answer
 
     async def _noted(self, write: Callable[..., object], *arguments: object) -> None:

@@ -99,6 +99,22 @@ def keys_unknown(message_id: str = "") -> GatewayProblem:
     return not_now("the keys cannot be checked now: the database does not answer", message_id)
 
 
+def in_doubt(problem: GatewayProblem, message_id: str) -> GatewayProblem:
+    """Returns the refusal of a notification that an earlier try of the same request may have sent."""
+    detail = (
+        f"{problem.detail}; an earlier try of this request may have reached Kafka with this id: "
+        "look it up, or recall it, before you send it under another one"
+    )
+    return GatewayProblem(
+        problem.status,
+        problem.code,
+        detail,
+        path=problem.path,
+        retry_after_s=problem.retry_after_s,
+        message_id=message_id,
+    )
+
+
 def not_known() -> GatewayProblem:
     """Returns the 404 of a notification: one answer for an unknown one and one of other lanes."""
     return GatewayProblem(

@@ -6,15 +6,17 @@
 
 Ids and created_at follow from `made_at`, so a repeat on another gateway produces the same bytes.
 
-`message_id` says what was sent: the id of a single notification, or the mark of a batch. The ids of a batch
-that follow from the request begin with its time, as its mark does; they are made again to find one. Each
-other id of a batch has a row of its own, whose name is no hash.
+`message_id` says what is sent, from the beginning: the id of a single notification, or the mark of a batch.
+The ids of a batch that follow from the request begin with its time, as its mark does; they are made again
+to find one. Each other id of a batch has a row of its own before it is published, whose name is no hash.
+
+Until there is an answer, `answer` has the progress of a batch (batch_progress.py).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -23,6 +25,12 @@ from sqlalchemy import text
 from backends.sql.database import Database
 from idempotency.transactions import Clock, LedgerPart
 from message.ids import new_token
+from producer.gateway.batch_progress import (
+    FIRST_TRY,
+    BatchProgress,
+    progress_of,
+    progress_text,
+)
 from producer.gateway.envelope_limits import MOST_ITEMS
 
 LEASE_MS: Final = 60_000
@@ -35,27 +43,31 @@ _TIME_DIGITS: Final = 12
 _BEGIN: Final = text("""
 INSERT INTO gateway_requests AS r
        (key_id, name, body_digest, token, lease_until, made_at, status, answer, message_id, expires_at)
-VALUES (:key, :name, :digest, :token, :lease, :now, 0, '', '', :expires)
+VALUES (:key, :name, :digest, :token, :lease, :now, 0, '', :message, :expires)
 ON CONFLICT (key_id, name) DO UPDATE
    SET token = excluded.token, lease_until = excluded.lease_until, status = 0,
-       answer = CASE WHEN r.expires_at <= :now THEN '' ELSE r.answer END,
-       message_id = CASE WHEN r.expires_at <= :now THEN '' ELSE r.message_id END,
+       answer = CASE WHEN r.expires_at <= :now THEN ''
+                     WHEN r.lease_until > 0 THEN '!' || r.answer
+                     ELSE r.answer END,
+       message_id = CASE WHEN r.expires_at <= :now THEN excluded.message_id ELSE r.message_id END,
        body_digest = excluded.body_digest,
        made_at = CASE WHEN r.expires_at <= :now THEN excluded.made_at ELSE r.made_at END,
        expires_at = excluded.expires_at
  WHERE r.expires_at <= :now
     OR (r.status = 0 AND r.lease_until <= :now AND r.body_digest = excluded.body_digest)
-RETURNING made_at""")
+RETURNING made_at, answer""")
 _KNOWN: Final = text("""
 SELECT body_digest, lease_until, status, answer FROM gateway_requests
  WHERE key_id = :key AND name = :name""")
 _FINISH: Final = text("""
-UPDATE gateway_requests
-   SET status = :status, answer = :answer, message_id = coalesce(nullif(:message, ''), message_id)
+UPDATE gateway_requests SET status = :status, answer = :answer
  WHERE key_id = :key AND name = :name AND token = :token AND status = 0""")
 _RELEASE: Final = text("""
-UPDATE gateway_requests
-   SET lease_until = 0, message_id = coalesce(nullif(:message, ''), message_id)
+UPDATE gateway_requests SET lease_until = 0, answer = :answer
+ WHERE key_id = :key AND name = :name AND token = :token AND status = 0""")
+# A time that is over and not 0: the next try learns that this one left no word.
+_INTERRUPT: Final = text("""
+UPDATE gateway_requests SET lease_until = 1
  WHERE key_id = :key AND name = :name AND token = :token AND status = 0""")
 _FORGET: Final = text("""
 DELETE FROM gateway_requests
@@ -85,6 +97,8 @@ class ClaimedRequest(NamedTuple):
     """Epoch milliseconds of the first try."""
     first: bool
     """Whether no try came before."""
+    progress: BatchProgress
+    """What earlier tries reached."""
 
     def message_id(self, index: int = 0) -> str:
         """Returns the id of the request's notification of this index."""
@@ -117,15 +131,19 @@ class RequestStore(LedgerPart):
     def __init__(self, database: Database, clock: Clock) -> None:
         super().__init__(database, clock)
 
-    def begin(self, key: str, name: str, digest: str) -> Begun:
-        """Claims the request `name` (a hash) of an API key, or says why not."""
+    def begin(self, key: str, name: str, digest: str, own_id: str | None = "") -> Begun:
+        """Claims the request `name` (a hash) of an API key, or says why not. `own_id`: the id that a single
+        notification names; empty: it names none; None: the request is a batch."""
         token = new_token()
         with self._begin() as (connection, now):
             asked = {"key": key, "name": name, "digest": digest, "token": token, "now": now}
             ends = {"lease": now + LEASE_MS, "expires": now + KEEP_MS}
-            made_at = connection.execute(_BEGIN, asked | ends).scalar()
-            if made_at is not None:
-                return ClaimedRequest(key, name, token, int(made_at), first=int(made_at) == now)
+            message = {"message": _sent_id(derived_id(now, key, name, 0), own_id)}
+            begun = connection.execute(_BEGIN, asked | ends | message).one_or_none()
+            if begun is not None:
+                first = begun.made_at == now
+                progress = FIRST_TRY if first else progress_of(begun.answer)
+                return ClaimedRequest(key, name, token, begun.made_at, first, progress)
             row = connection.execute(_KNOWN, {"key": key, "name": name}).one_or_none()
         if row is None:  # purged or forgotten this moment
             return InProgress(1.0)
@@ -135,27 +153,29 @@ class RequestStore(LedgerPart):
             return Answered(row.status, row.answer)
         return InProgress(max(1.0, (row.lease_until - now) / 1_000))
 
-    def finish(
-        self, claimed: ClaimedRequest, status: int, answer: str, message_ids: Sequence[str] = ()
-    ) -> bool:
-        """Records the answer and what was sent: ids by index, "" for none. Returns False if another request
-        took over."""
-        return self._ended(_FINISH, claimed, message_ids, status=status, answer=answer)
-
-    def release(self, claimed: ClaimedRequest, message_ids: Sequence[str] = ()) -> None:
-        """Lets the next repeat try again, with the same ids. Records what was sent, as `finish`."""
-        self._ended(_RELEASE, claimed, message_ids)
-
-    def _ended(
-        self, statement: Any, claimed: ClaimedRequest, ids: Sequence[str], **answer: int | str
-    ) -> bool:
-        message, own = _kept(claimed, ids)
+    def note_ids(self, claimed: ClaimedRequest, message_ids: Collection[str]) -> None:
+        """Records ids of a batch that it names itself, before they are published."""
         request = _of(claimed)
+        # Sorted, so that two requests lock the same rows in the same order.
+        rows = [request | {"message": one} for one in sorted(set(message_ids))]
         with self._transaction() as connection:
-            if own:
-                connection.execute(_KEEP_ID, [request | {"message": one} for one in own])
-            values = request | answer | {"message": message}
-            return bool(connection.execute(statement, values).rowcount)
+            if rows:
+                connection.execute(_KEEP_ID, rows)
+
+    def finish(self, claimed: ClaimedRequest, status: int, answer: str) -> bool:
+        """Records the answer. Returns False if another request took over."""
+        return self._ended(_FINISH, claimed, status=status, answer=answer)
+
+    def release(self, claimed: ClaimedRequest, progress: BatchProgress | None = None) -> None:
+        """Lets the next repeat try again, with the same ids. None: nobody knows what was reached."""
+        if progress is None:
+            self._ended(_INTERRUPT, claimed)
+        else:
+            self._ended(_RELEASE, claimed, answer=progress_text(progress))
+
+    def _ended(self, statement: Any, claimed: ClaimedRequest, **values: int | str) -> bool:
+        with self._transaction() as connection:
+            return bool(connection.execute(statement, _of(claimed) | values).rowcount)
 
     def forget(self, claimed: ClaimedRequest) -> None:
         """Forgets a request of which nothing was published."""
@@ -191,14 +211,9 @@ def _batch_mark(message_id: str) -> str:
     return f"batch\x1f{message_id[:_TIME_DIGITS]}"
 
 
-def _kept(claimed: ClaimedRequest, ids: Sequence[str]) -> tuple[str, list[str]]:
-    """Returns the `message_id` of the request's row, and the ids that get rows of their own."""
-    if len(ids) < 2:
-        return "".join(ids), []
-    own = {one for index, one in enumerate(ids) if one not in ("", claimed.message_id(index))}
-    derived = any(one and one not in own for one in ids)
-    # Sorted, so that two requests lock the same rows in the same order.
-    return _batch_mark(claimed.message_id()) if derived else "", sorted(own)
+def _sent_id(derived: str, own_id: str | None) -> str:
+    """Returns the `message_id` of a request's row. `derived`: the request's first derived id."""
+    return _batch_mark(derived) if own_id is None else own_id or derived
 
 
 def _of(claimed: ClaimedRequest) -> dict[str, object]:

@@ -12,6 +12,7 @@ import pytest
 from litestar.testing import TestClient
 
 from backends.settings import DatabaseSettings, GatewaySettings, Settings, TraceSettings
+from hongyan_client.errors import SendInDoubt
 from hongyan_client.records import Acknowledged, Record
 from idempotency.sql_ledger import clock_of
 from producer.gateway.api_keys import terms_of
@@ -37,6 +38,8 @@ class MemoryPublisher:
         self.failure: Exception | None = None
         self.refusal: Exception | None = None
         self.before: Callable[[], None] = lambda: None
+        self.unsafe: set[int] = set()
+        """Numbers of records, from 1, that fail."""
 
     def publish(self, record: Record, deadline_s: float) -> Future[Acknowledged]:
         self.before()
@@ -46,6 +49,8 @@ class MemoryPublisher:
         self.records.append(record)
         if self.failure is not None:
             future.set_exception(self.failure)
+        elif len(self.records) in self.unsafe:
+            future.set_exception(SendInDoubt("?", "msg_timed_out"))
         else:
             future.set_result(Acknowledged(record.topic, 0, len(self.records), 1))
         return future

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from backends.settings import Settings
+from hongyan_client.errors import SendInDoubt
 from idempotency.lookups import Queries
 from idempotency.sql_ledger import SqlLedger, clock_of, open_ledger
 from message.states import Event, State
@@ -233,6 +234,24 @@ def test_a_key_of_some_lanes_recalls_what_it_has_just_sent_in_a_batch(
         for one in ids:
             assert gateway.post(other, RECALL, {"id": one}).status_code == 404
             assert gateway.post(ours, RECALL, {"id": one}).json()["name"] == one
+
+
+def test_a_key_of_some_lanes_recalls_what_it_sent_without_an_acknowledgement(
+    gateway: OpenGateway, make_key: Callable[..., KeyMade]
+) -> None:
+    ours = make_key("ours", lanes=("webhook.*",)).token
+    other = make_key("other", lanes=("webhook.*",)).token
+    gateway.publisher.failure = SendInDoubt("?", "msg_timed_out")
+    ids = []
+    for n, item in enumerate([NOTICE, NOTICE | {"id": "mine"}]):
+        ids.append(gateway.send(ours, item, idempotency_key=f"k{n}").json()["id"])
+    body = {"notifications": [NOTICE, NOTICE | {"id": "mine-2"}]}
+    answer = gateway.post(ours, f"{SEND}:batch", body, idempotency_key="batch")
+    ids += [one["problem"]["id"] for one in answer.json()["results"]]
+    assert [ids[1], ids[3]] == ["mine", "mine-2"]
+    for one in ids:
+        assert gateway.post(other, RECALL, {"id": one}).status_code == 404
+        assert gateway.post(ours, RECALL, {"id": one}).json()["name"] == one
 
 
 @pytest.fixture

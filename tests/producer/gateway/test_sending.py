@@ -13,7 +13,7 @@ import pytest
 
 from hongyan_client.errors import BufferFull, NotDelivered, SendInDoubt
 from idempotency.ledger import LedgerUnavailable
-from message.envelope import decode
+from message.envelope import EnvelopeError, Notification, decode
 from producer.gateway.endpoint import GatewayEndpoint
 from producer.gateway.envelope_limits import MOST_BODY, MOST_ITEMS
 from producer.gateway.key_ring import STALE_S
@@ -161,6 +161,58 @@ def test_a_batch_that_kafka_took_in_part_is_tried_again_with_the_same_ids(
     assert records[:3] == records[3:]
 
 
+def refuse(gateway: OpenGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on no notification is taken, as after a change of its template."""
+
+    def refused(_notification: Notification) -> NoReturn:
+        raise EnvelopeError("unknown_template", "$.template.id", "there is no such template")
+
+    monkeypatch.setattr(gateway.endpoint.parts.submission, "_render", refused)
+
+
+def test_an_item_that_kafka_has_stays_accepted_whatever_changed_since(
+    gateway: OpenGateway, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client would send it under a new key if a repeat refused it, and the person would get two."""
+    body = {"notifications": [NOTICE, 1, NOTICE | {"id": "mine"}]}
+    gateway.publisher.unsafe = {2}
+    first = gateway.post(token, BATCH, body, idempotency_key="b1").json()["results"]
+    assert [one["status"] for one in first] == [202, 422, 503]
+    refuse(gateway, monkeypatch)
+    for _ in range(2):
+        answer = gateway.post(token, BATCH, body, idempotency_key="b1")
+        assert "idempotent-replayed" not in answer.headers
+        again = answer.json()["results"]
+        assert again[:2] == first[:2]
+        problem = again[2]["problem"]
+        assert (problem["status"], problem["code"]) == (422, "unknown_template")
+        assert problem["id"] == "mine"
+        assert "an earlier try of this request may have reached Kafka" in problem["detail"]
+    monkeypatch.undo()
+    answer = gateway.post(token, BATCH, body, idempotency_key="b1")
+    assert [one["status"] for one in answer.json()["results"]] == [202, 422, 202]
+    last = gateway.post(token, BATCH, body, idempotency_key="b1")
+    assert last.content == answer.content
+    assert last.headers["idempotent-replayed"] == "true"
+    assert len(gateway.publisher.records) == 3
+
+
+@pytest.mark.parametrize("own", [{}, {"id": "mine"}], ids=["derived", "own"])
+def test_a_refused_repeat_names_the_id_that_kafka_may_have(
+    gateway: OpenGateway, token: str, monkeypatch: pytest.MonkeyPatch, own: dict[str, str]
+) -> None:
+    gateway.publisher.unsafe = {1}
+    first = gateway.send(token, NOTICE | own, idempotency_key="k1")
+    assert first.status_code == 503
+    refuse(gateway, monkeypatch)
+    answer = gateway.send(token, NOTICE | own, idempotency_key="k1")
+    assert (answer.status_code, answer.json()["id"]) == (422, first.json()["id"])
+    assert "an earlier try of this request may have reached Kafka" in answer.json()["detail"]
+    other = gateway.send(token, NOTICE | own, idempotency_key="k2")
+    assert other.status_code == 422
+    assert "id" not in other.json()
+
+
 def test_a_key_revoked_in_mid_batch_sends_no_more_of_it(
     gateway: OpenGateway, keys: KeyStore, token: str
 ) -> None:
@@ -214,7 +266,7 @@ def test_keys_that_cannot_be_checked_in_mid_batch_put_the_rest_of_it_off(
     assert "retry-after" not in again.headers
     ids = [one["id"] for one in again.json()["results"]]
     assert ids == first + [one["id"] for one in put_off]
-    assert len(gateway.publisher.records) == 30
+    assert len(gateway.publisher.records) == 20
 
 
 def test_a_body_over_the_limit_is_one_clear_error(gateway: OpenGateway, token: str) -> None:
