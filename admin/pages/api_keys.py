@@ -96,7 +96,8 @@ def _refusals() -> Iterator[None]:
 def _terms(form: SentForm) -> KeyTerms:
     scopes = [scope for scope in KeyScope if form.text(f"scope_{scope}")]
     rate, burst = form.number("rate"), form.number("burst")
-    return terms_of(scopes, form.text("lanes").split(","), rate, burst)
+    lanes = form.text("lanes")  # the page shows that an empty field means *
+    return terms_of(scopes, lanes.split(",") if lanes else [], rate, burst)
 
 
 def _most(form: SentForm, name: str, most: int) -> int:

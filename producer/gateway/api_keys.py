@@ -121,13 +121,17 @@ def is_secret_of(prefix: str, secret: str, digest: str) -> bool:
 def terms_of(
     scopes: Sequence[str], lanes: Sequence[str], rate_per_s: float, burst: int
 ) -> KeyTerms:
-    """Returns checked terms; no lanes: all. Raises KeyRefused."""
+    """Returns checked terms; no lanes given: all. Raises KeyRefused."""
     chosen = tuple(scope for scope in KeyScope if scope in scopes)
     unknown = [one for one in scopes if one not in set(KeyScope)]
     if unknown or not chosen:
         wrong = f"there is no scope {unknown[0]!r}" if unknown else "a key needs a scope"
         raise KeyRefused("bad_scopes", f"{wrong}: give one or more of {', '.join(KeyScope)}")
-    patterns = tuple(dict.fromkeys(one.strip() for one in lanes if one.strip())) or (ANY_LANE,)
+    patterns = tuple(dict.fromkeys(one.strip() for one in lanes)) or (ANY_LANE,)
+    if "" in patterns:  # as of an unset variable: it must not mean every lane
+        raise KeyRefused(
+            "bad_lanes", "a lane is blank: give a pattern, as sms.*, or * for all lanes"
+        )
     try:
         lanes_matching(patterns)
     except LanePatternError as exc:

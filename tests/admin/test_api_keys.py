@@ -52,6 +52,16 @@ def test_a_key_is_rotated_and_revoked(parts: ConsoleParts, browser: Open, user: 
     assert {"key.new", "key.rotate", "key.revoke"} <= set(actions)
 
 
+def test_a_key_without_lanes_has_all_and_a_blank_one_is_refused(
+    parts: ConsoleParts, browser: Open, user: User
+) -> None:
+    lin = admin(browser, user)
+    assert lin.post("/keys", **(NEW | {"lanes": "sms.*, "}), reason="why").status_code == 422
+    assert lin.post("/keys", **(NEW | {"lanes": ""}), reason="why").status_code == 200
+    (key,) = KeyStore(parts.databases.primary, parts.databases.clock).live().values()
+    assert key.terms.lanes == ("*",)
+
+
 def test_keys_are_for_admins_of_all_lanes(browser: Open, user: User) -> None:
     user("bo", {Role.ADMIN: ("sms.*",), Role.OPERATOR: ("*",)})
     bo = browser()

@@ -148,6 +148,14 @@ def test_terms_that_mean_nothing_are_refused(
         terms_of(scopes, lanes, rate, 1)
 
 
+@pytest.mark.parametrize("lanes", [[""], [" "], ["sms.*", ""]])
+def test_a_blank_lane_does_not_mean_every_lane(lanes: list[str]) -> None:
+    with pytest.raises(KeyRefused, match="a lane is blank") as refused:
+        terms_of(["send"], lanes, 1.0, 1)
+    assert refused.value.code == "bad_lanes"
+    assert terms_of(["send"], [], 1.0, 1).lanes == ("*",)
+
+
 def test_a_name_is_taken_once(gateway: OpenGateway, make_key: Callable[..., KeyMade]) -> None:
     make_key()
     with pytest.raises(KeyRefused, match="already"):
