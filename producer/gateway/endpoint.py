@@ -120,11 +120,14 @@ class GatewayEndpoint:
 
     def _prepared(self, request: PostedRequest, item: Any, ids: RequestIds, index: int) -> Ready:
         derived = ids.message_id(index)
-        terms = NotificationTerms(request.caller.key, ids.created_at, derived or new_id())
+        may_be_in_kafka = ids.progress.may_be_in_kafka(index)
+        terms = NotificationTerms(
+            request.caller.key, ids.created_at, derived or new_id(), may_be_in_kafka
+        )
         try:
             return self.parts.submission.prepare(item, terms)
         except GatewayProblem as exc:
-            if ids.progress.may_be_in_kafka(index):
+            if may_be_in_kafka:
                 raise in_doubt(exc, own_id(item) or derived) from exc
             raise
 

@@ -38,7 +38,8 @@ _PROBLEMS: Final = {
     "409": "A request with this Idempotency-Key is at work: repeat it later.",
     "413": "The body is too large, or has too many items.",
     "415": "The body is not application/json.",
-    "422": "The notification is refused, or the Idempotency-Key was used with another body.",
+    "422": "The notification is refused (`expired`: its time is over), or the Idempotency-Key was used "
+    "with another body.",
     "429": "Too many requests of this key.",
     "503": "Kafka or the database is away. Repeat with the same Idempotency-Key, or with the `id` given.",
 }

@@ -39,6 +39,8 @@ class Publishes(Protocol):
 
 
 OnAcknowledged = Callable[[Notification, Acknowledged], None]
+LifeMs = Callable[[Notification], int]
+"""Returns a notification's own life, or its lane's."""
 
 
 class NotificationTerms(NamedTuple):
@@ -49,7 +51,8 @@ class NotificationTerms(NamedTuple):
     """Used where the fields have none."""
     message_id: str = ""
     """Used where the fields have none; empty: a new one."""
-    traceparent: str = ""
+    may_be_in_kafka: bool = False
+    """Whether an earlier try of the request may have sent it: its time may end between tries."""
 
 
 class Submission:
@@ -61,6 +64,7 @@ class Submission:
         render: Render,
         check: Check,
         on_acknowledged: OnAcknowledged,
+        life_ms: LifeMs,
         *,
         prefix: str,
         now_ms: Callable[[], int],
@@ -69,6 +73,7 @@ class Submission:
         self._render = render
         self._check = check
         self._on_acknowledged = on_acknowledged
+        self._life_ms = life_ms
         self._prefix = prefix
         self._now_ms = now_ms
 
@@ -77,10 +82,10 @@ class Submission:
         fields = dict(notification_fields(item))
         if terms.message_id:
             fields = {"id": terms.message_id} | fields
+        must_live = "created_at" in fields and not terms.may_be_in_kafka
+        render = self._rendered_for(terms.key, must_live=must_live)
         try:
-            return prepared(
-                fields, terms.created_at, self._rendered_for(terms.key), self._check_account
-            )
+            return prepared(fields, terms.created_at, render, self._check_account)
         except EnvelopeError as exc:
             raise GatewayProblem(422, exc.code, exc.detail, path=exc.path) from exc
 
@@ -112,18 +117,28 @@ class Submission:
             raise not_now(_AWAY, message_id) from exc
         self._on_acknowledged(ready.notification, place)
 
-    def _rendered_for(self, key: ApiKey) -> Render:
-        """Returns the renderer, which checks the key's lanes first: a template's error tells about it."""
+    def _rendered_for(self, key: ApiKey, *, must_live: bool) -> Render:
+        """Returns the renderer, which checks the key's lanes first: a template's error tells about it.
+        `must_live`: it refuses what has expired."""
 
         def render(notification: Notification) -> Any:
             lane = notification.lane
             if not key.covers(lane):
                 detail = f"this key has no lane {lane.name}"
                 raise GatewayProblem(403, "lane_not_allowed", detail)
-            check_arrival(notification, lane, self._now_ms())
+            now_ms = self._now_ms()
+            check_arrival(notification, lane, now_ms)
+            if must_live:
+                self._check_life(notification, now_ms)
             return self._render(notification)
 
         return render
+
+    def _check_life(self, notification: Notification, now_ms: int) -> None:
+        late_ms = now_ms - notification.created_at - self._life_ms(notification)
+        if late_ms >= 0:
+            detail = f"expired {late_ms // 1_000} s ago; created_at is in epoch milliseconds"
+            raise EnvelopeError("expired", "$.created_at", detail)
 
     def _check_account(self, notification: Notification, rendered: Any) -> None:
         try:

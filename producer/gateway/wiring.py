@@ -166,11 +166,16 @@ def _submission(
         return float(getattr(used, "unacknowledged", 0))
 
     metrics.show(lambda: min(ring.age_s, 1e9), unacknowledged)
+
+    def life_ms(notification: Notification) -> int:
+        return policy.current.of(notification.lane).lifetime_ms(notification.ttl_ms)
+
     submission = Submission(
         used,
         rendering(templates),
         ReceiverCheck(settings.accounts),
         trace.acknowledged,
+        life_ms,
         prefix=settings.kafka.topic_prefix,
         now_ms=wall_ms,
     )

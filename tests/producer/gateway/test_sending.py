@@ -18,6 +18,7 @@ from producer.gateway.endpoint import GatewayEndpoint
 from producer.gateway.envelope_limits import MOST_BODY, MOST_ITEMS
 from producer.gateway.key_ring import STALE_S
 from producer.gateway.key_store import KeyMade, KeyStore
+from producer.gateway.wiring import wall_ms
 from tests.producer.gateway.conftest import NOTICE, OpenGateway, bearer
 
 BATCH = "/v1/notifications:batch"
@@ -211,6 +212,38 @@ def test_a_refused_repeat_names_the_id_that_kafka_may_have(
     other = gateway.send(token, NOTICE | own, idempotency_key="k2")
     assert other.status_code == 422
     assert "id" not in other.json()
+
+
+def test_what_has_expired_is_refused(gateway: OpenGateway, token: str) -> None:
+    now = wall_ms()
+    in_seconds = gateway.send(token, NOTICE | {"created_at": now // 1_000})
+    assert (in_seconds.status_code, in_seconds.json()["code"]) == (422, "expired")
+    assert in_seconds.json()["path"] == "$.created_at"
+    assert "epoch milliseconds" in in_seconds.json()["detail"]
+    old = NOTICE | {"created_at": now - 60_000}
+    assert gateway.send(token, old | {"ttl_ms": 59_000}).json()["code"] == "expired"
+    assert gateway.send(token, old | {"ttl_ms": 90_000}).status_code == 202
+    assert gateway.send(token, old).status_code == 202
+    two = {"notifications": [old, old | {"ttl_ms": 1}]}
+    answer = gateway.post(token, BATCH, two, idempotency_key="b1").json()
+    assert [one["status"] for one in answer["results"]] == [202, 422]
+
+
+def test_a_repeat_is_not_refused_for_the_time_since_its_first_try(
+    gateway: OpenGateway, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon = NOTICE | {"created_at": wall_ms(), "ttl_ms": 60_000}
+    gateway.publisher.unsafe = {1, 2}
+    assert gateway.send(token, soon, idempotency_key="k1").status_code == 503
+    body = {"notifications": [soon, soon | {"ttl_ms": 1}]}
+    gateway.post(token, BATCH, body, idempotency_key="b1")
+    later = wall_ms() + 120_000
+    monkeypatch.setattr(gateway.endpoint.parts.submission, "_now_ms", lambda: later)
+    assert gateway.send(token, soon, idempotency_key="k1").status_code == 202
+    again = gateway.post(token, BATCH, body, idempotency_key="b1").json()["results"]
+    assert [one["status"] for one in again] == [202, 422]
+    assert again[1]["problem"]["code"] == "expired"
+    assert gateway.send(token, soon, idempotency_key="k2").json()["code"] == "expired"
 
 
 def test_a_key_revoked_in_mid_batch_sends_no_more_of_it(
