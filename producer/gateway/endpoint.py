@@ -13,7 +13,7 @@ from message.envelope import MAX_ID, MAX_RECEIVER
 from message.ids import new_id
 from producer.gateway.api_keys import ApiKey
 from producer.gateway.batch_progress import AcceptedItem, BatchProgress
-from producer.gateway.envelope_limits import check_name, object_of, own_id
+from producer.gateway.envelope_limits import check_name, item_of, object_of, own_id
 from producer.gateway.idempotency import OncePerKey, RequestIds, RequestResult, SentAnswer
 from producer.gateway.key_ring import KeyRing, KeysStale
 from producer.gateway.metrics import GatewayMetrics
@@ -24,8 +24,10 @@ from producer.gateway.story_reader import NotificationStory, StoryReader
 from producer.gateway.submission import NotificationTerms, Submission
 from sending.notification_check import Ready
 
-_TURN: Final = 25
-"""Items of a batch after which other requests get their turn."""
+_TURN_ITEMS: Final = 25
+_TURN_BYTES: Final = 64 << 10
+_TURN_RECEIVERS: Final = 1_000
+"""Items, their bytes and their receivers after which other requests get their turn."""
 _NOT_FINAL: Final = frozenset({401, 429, 503})
 """States of items after which a repeat of the batch tries again."""
 
@@ -45,6 +47,22 @@ class PostedRequest(NamedTuple):
     body: bytes
     idempotency_key: str | None
     traceparent: str
+
+
+class Turns:
+    """Lets other requests go on while a batch is worked on."""
+
+    def __init__(self) -> None:
+        self._share = 0.0
+        """Of a turn, used up."""
+
+    async def used(self, size: int = 0, receivers: int = 0) -> None:
+        """Notes an item with its bytes and receivers; gives as many turns up as were used up: a request
+        needs several to be answered."""
+        self._share += max(1 / _TURN_ITEMS, size / _TURN_BYTES, receivers / _TURN_RECEIVERS)
+        while self._share >= 1:
+            self._share -= 1
+            await asyncio.sleep(0)
 
 
 class GatewayParts(NamedTuple):
@@ -88,7 +106,7 @@ class GatewayEndpoint:
 
         return await self._once(request, work, own_id(fields))
 
-    async def send_batch(self, request: PostedRequest, items: Sequence[Any]) -> SentAnswer:
+    async def send_batch(self, request: PostedRequest, items: Sequence[msgspec.Raw]) -> SentAnswer:
         """Accepts each item by itself, and says what became of each."""
 
         async def work(ids: RequestIds) -> RequestResult:
@@ -136,27 +154,28 @@ class GatewayEndpoint:
         self.parts.metrics.accepted.labels(ready.notification.lane.name).inc()
 
     async def _sent_all(
-        self, request: PostedRequest, items: Sequence[Any], ids: RequestIds
+        self, request: PostedRequest, items: Sequence[msgspec.Raw], ids: RequestIds
     ) -> list[dict[str, Any]]:
         checked: list[_Checked] = []
-        for index, item in enumerate(items):
-            if index % _TURN == _TURN - 1:
-                await asyncio.sleep(0)
-            checked.append(self._checked(request, item, ids, index))
-        await ids.note(_own_ids(checked, ids))
         handed: list[_Handed] = []
-        for index, one in enumerate(checked):
-            if index % _TURN == _TURN - 1:
-                await asyncio.sleep(0)
+        turns = Turns()
+        for index, item in enumerate(items):
+            checked.append(self._checked(request, item, ids, index))
+            await turns.used(len(memoryview(item)), _receivers_of(checked[-1]))
+        await ids.note(_own_ids(checked, ids))
+        for one in checked:
             handed.append(self._handed(request, one))
+            await turns.used()
         return [await self._result(index, one) for index, one in enumerate(handed)]
 
-    def _checked(self, request: PostedRequest, item: Any, ids: RequestIds, index: int) -> _Checked:
+    def _checked(
+        self, request: PostedRequest, item: msgspec.Raw, ids: RequestIds, index: int
+    ) -> _Checked:
         """Checks one item, unless Kafka has it from an earlier try."""
         if index in ids.progress.accepted:
             return ids.progress.accepted[index]
         try:
-            return self._prepared(request, item, ids, index)
+            return self._prepared(request, item_of(item), ids, index)
         except GatewayProblem as exc:
             return exc
 
@@ -198,6 +217,10 @@ class GatewayEndpoint:
 
 def _accepted(ready: Ready) -> dict[str, Any]:
     return {"id": ready.notification.id, "lane": ready.notification.lane.name}
+
+
+def _receivers_of(checked: _Checked) -> int:
+    return len(checked.notification.receivers) if isinstance(checked, Ready) else 0
 
 
 def _own_ids(checked: Sequence[_Checked], ids: RequestIds) -> list[str]:

@@ -16,38 +16,105 @@ MOST_BATCH_BODY: Final = 8 << 20
 MOST_ITEMS: Final = 1_000
 MOST_DEPTH: Final = 32
 """Levels of objects and lists of one notification."""
+MOST_CONTAINERS: Final = 20_000
+MOST_IN_BATCH: Final = 200_000
+"""Objects and lists of one notification and of a batch. A megabyte of empty lists would hold the event loop
+for half a second, and millions of them keep the collector busy."""
 _ITEMS: Final = "notifications"
 _CONTROL: Final = re.compile(CONTROL)
-_decoder = msgspec.json.Decoder()
+_JSON_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_ABSENT: Final = msgspec.Raw(b"")
+# A list of Raw would make an object of each item before it is counted, millions in one body. An array of so
+# many fields makes one more than the most; the decoder skips the rest, as it skips what is inside of each.
+_Items: Final[Any] = msgspec.defstruct(
+    "_Items", [(f"n{n}", msgspec.Raw, _ABSENT) for n in range(MOST_ITEMS + 1)], array_like=True
+)
+
+
+class _Batch(msgspec.Struct):
+    notifications: _Items
+
+
+class _Object(msgspec.Struct):
+    """Any JSON object."""
+
+
+_object_decoder = msgspec.json.Decoder(dict[str, Any])
+_any_object_decoder = msgspec.json.Decoder(_Object)
+_batch_decoder = msgspec.json.Decoder(_Batch)
+_item_decoder = msgspec.json.Decoder()
 
 
 def object_of(body: bytes) -> dict[str, Any]:
     """Returns the JSON object in a body. Raises GatewayProblem."""
+    _check_containers(body)
+    found: dict[str, Any] = _object_in(_object_decoder, body)
+    return found
+
+
+def items_of(body: bytes) -> list[msgspec.Raw]:
+    """Returns the items of a batch, not yet decoded. Raises GatewayProblem."""
+    items: list[msgspec.Raw] = []
+    _check_containers(body, MOST_IN_BATCH)
+    try:
+        found = msgspec.structs.astuple(_read(_batch_decoder, body).notifications)
+        items = [one for one in found if one is not _ABSENT]
+    except msgspec.ValidationError:
+        _object_in(_any_object_decoder, body)
+    if not items:
+        detail = f"give a list {_ITEMS!r} of 1 to {MOST_ITEMS:,} notifications"
+        raise GatewayProblem(422, "no_items", detail, path=f"$.{_ITEMS}")
+    if len(items) > MOST_ITEMS:
+        detail = f"more than {MOST_ITEMS:,} items; send at most {MOST_ITEMS:,} in one batch"
+        raise GatewayProblem(413, "too_many_items", detail, path=f"$.{_ITEMS}")
+    return items
+
+
+def item_of(raw: msgspec.Raw) -> Any:
+    """Returns an item of a batch. Raises GatewayProblem, as for a body of its own."""
+    size = len(memoryview(raw))
+    if size > MAX_BYTES:
+        raise too_large(f"the notification has {size:,} bytes; at most {MAX_BYTES:,} are taken")
+    _check_containers(bytes(raw))
+    return _read(_item_decoder, raw)
+
+
+def too_large(detail: str) -> GatewayProblem:
+    """Returns the 413 of a body or an item."""
+    return GatewayProblem(413, "too_large", detail)
+
+
+def _check_containers(body: bytes, most: int = MOST_CONTAINERS) -> None:
+    """Bounds the objects and lists before they are made. Raises GatewayProblem."""
+    if _opened(body) <= most or _opened(_JSON_STRING.sub(b"", body)) <= most:
+        return
+    raise GatewayProblem(413, "too_many_values", f"more than {most:,} objects and lists", path="$")
+
+
+def _opened(text: bytes) -> int:
+    return text.count(b"{") + text.count(b"[")
+
+
+def _object_in(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    try:
+        return _read(decoder, body)
+    except msgspec.ValidationError as exc:
+        raise GatewayProblem(400, "not_an_object", "the body must be one JSON object") from exc
+
+
+def _read(decoder: msgspec.json.Decoder[Any], body: bytes | msgspec.Raw) -> Any:
+    """Returns what the decoder finds. Raises GatewayProblem for what is not JSON, ValidationError."""
     try:
         str(body, "utf-8")
-        found = _decoder.decode(body)
+        return decoder.decode(body)
+    except msgspec.ValidationError:
+        raise
     except UnicodeDecodeError as exc:
         detail = f"the body is not UTF-8 at byte {exc.start}"
         raise GatewayProblem(400, "not_json", detail) from exc
     except (msgspec.DecodeError, RecursionError) as exc:
         detail = "the body is nested too deeply" if isinstance(exc, RecursionError) else str(exc)
         raise GatewayProblem(400, "not_json", f"the body is not JSON: {detail}") from exc
-    if not isinstance(found, dict):
-        raise GatewayProblem(400, "not_an_object", "the body must be one JSON object")
-    return found
-
-
-def items_of(body: bytes) -> list[Any]:
-    """Returns the items of a batch. Raises GatewayProblem."""
-    found = object_of(body)
-    items = found.get(_ITEMS)
-    if not isinstance(items, list) or not items:
-        detail = f"give a list {_ITEMS!r} of 1 to {MOST_ITEMS:,} notifications"
-        raise GatewayProblem(422, "no_items", detail, path=f"$.{_ITEMS}")
-    if len(items) > MOST_ITEMS:
-        detail = f"{len(items):,} items; send at most {MOST_ITEMS:,} in one batch"
-        raise GatewayProblem(413, "too_many_items", detail, path=f"$.{_ITEMS}")
-    return items
 
 
 def notification_fields(item: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from backends.http_server.request_times import OnAnswer, RequestTimes, Scope, ro
 from idempotency.ledger import LedgerError
 from producer.gateway.api_keys import KeyScope
 from producer.gateway.endpoint import Caller, GatewayEndpoint, PostedRequest
-from producer.gateway.envelope_limits import MOST_BATCH_BODY, MOST_BODY, items_of
+from producer.gateway.envelope_limits import MOST_BATCH_BODY, MOST_BODY, items_of, too_large
 from producer.gateway.idempotency import SentAnswer
 from producer.gateway.key_ring import KeysStale
 from producer.gateway.openapi import document
@@ -185,7 +185,7 @@ async def _body(request: AnyRequest, most: int) -> bytes:
     try:
         async for part in request.stream():
             if held + len(part) > most:
-                raise _too_large(most)
+                raise _body_too_large(most)
             if not budget.take(len(part)):
                 raise not_now("too many bodies at once")
             held += len(part)
@@ -195,8 +195,8 @@ async def _body(request: AnyRequest, most: int) -> bytes:
         budget.give_back(held)
 
 
-def _too_large(most: int) -> GatewayProblem:
-    return GatewayProblem(413, "too_large", f"the body has more than {most:,} bytes")
+def _body_too_large(most: int) -> GatewayProblem:
+    return too_large(f"the body has more than {most:,} bytes")
 
 
 def _sent(answer: SentAnswer, *, located: bool = False) -> Response[bytes]:
@@ -226,7 +226,7 @@ def _ledger_away(request: AnyRequest, exc: LedgerError) -> Response[bytes]:
 def _http_error(request: AnyRequest, exc: HTTPException) -> Response[bytes]:
     """Maps Litestar's own errors."""
     if exc.status_code == 413:
-        return _problem(request, _too_large(MOST_BATCH_BODY))
+        return _problem(request, _body_too_large(MOST_BATCH_BODY))
     codes = {404: "no_such_path", 405: "method_not_allowed"}
     code = codes.get(exc.status_code, "bad_request")
     detail = "there is no such path" if exc.status_code == 404 else exc.detail

@@ -36,7 +36,7 @@ _PROBLEMS: Final = {
     "403": "The key has not the scope or the lane.",
     "404": "Nothing of that name in the lanes of the key.",
     "409": "A request with this Idempotency-Key is at work: repeat it later.",
-    "413": "The body is too large, or has too many items.",
+    "413": "The body is too large, or has too many items, or too many objects and lists.",
     "415": "The body is not application/json.",
     "422": "The notification is refused (`expired`: its time is over), or the Idempotency-Key was used "
     "with another body.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -13,9 +14,10 @@ import pytest
 
 from hongyan_client.errors import BufferFull, NotDelivered, SendInDoubt
 from idempotency.ledger import LedgerUnavailable
-from message.envelope import EnvelopeError, Notification, decode
-from producer.gateway.endpoint import GatewayEndpoint
-from producer.gateway.envelope_limits import MOST_BODY, MOST_ITEMS
+from message.envelope import MAX_BYTES, EnvelopeError, Notification, decode
+from producer.gateway import envelope_limits
+from producer.gateway.endpoint import GatewayEndpoint, Turns
+from producer.gateway.envelope_limits import MOST_BODY, MOST_CONTAINERS, MOST_IN_BATCH, MOST_ITEMS
 from producer.gateway.key_ring import STALE_S
 from producer.gateway.key_store import KeyMade, KeyStore
 from producer.gateway.wiring import wall_ms
@@ -315,13 +317,130 @@ def test_too_many_items_are_one_clear_error(gateway: OpenGateway, token: str, co
     assert (answer.status_code, answer.json()["code"]) == (413, "too_many_items")
 
 
+def post_raw(gateway: OpenGateway, token: str, path: str, body: bytes, **headers: str) -> Any:
+    named = bearer(token) | {"content-type": "application/json"} | headers
+    return gateway.client.post(path, content=body, headers=named)
+
+
+def holding(lists: int, text: str = "") -> bytes:
+    """Returns a notification with so many empty lists in it."""
+    inner = b",".join([b"[]"] * lists)
+    fields = msgspec.json.encode(NOTICE | {"biz_id": text} if text else NOTICE)
+    return fields[:-1] + b',"attributes":{"a":[' + inner + b"]}}"
+
+
+def batch_of(*items: bytes) -> bytes:
+    return b'{"notifications":[' + b",".join(items) + b"]}"
+
+
+def test_an_item_that_is_too_large_is_refused_before_it_is_decoded(
+    gateway: OpenGateway, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    decoder = envelope_limits._item_decoder
+
+    class Noting:
+        def decode(self, raw: msgspec.Raw) -> Any:
+            sizes.append(len(memoryview(raw)))
+            return decoder.decode(raw)
+
+    monkeypatch.setattr(envelope_limits, "_item_decoder", Noting())
+    small = msgspec.json.encode(NOTICE)
+    large = msgspec.json.encode(NOTICE | {"content": {"text": "x" * MAX_BYTES}})
+    answer = post_raw(gateway, token, BATCH, batch_of(small, large, small))
+    results = answer.json()["results"]
+    assert [one["status"] for one in results] == [202, 413, 202]
+    assert results[1]["problem"]["code"] == "too_large"
+    assert sizes == [len(small)] * 2
+
+
+OTHERS = 5
+"""Objects and lists of `holding` beside its empty lists."""
+
+
+@pytest.mark.parametrize(
+    ("lists", "expected"), [(MOST_CONTAINERS - OTHERS, 202), (MOST_CONTAINERS - OTHERS + 1, 413)]
+)
+def test_objects_and_lists_are_counted_before_they_are_made(
+    gateway: OpenGateway, token: str, lists: int, expected: int
+) -> None:
+    brackets = '[{"' * 80
+    one = post_raw(gateway, token, "/v1/notifications", holding(lists, brackets))
+    several = post_raw(gateway, token, BATCH, batch_of(holding(lists, brackets)))
+    (result,) = several.json()["results"]
+    assert one.status_code == result["status"] == expected
+    if expected == 413:
+        assert one.json()["code"] == result["problem"]["code"] == "too_many_values"
+
+
+def test_objects_and_lists_of_a_batch_are_counted_too(gateway: OpenGateway, token: str) -> None:
+    items = [holding(MOST_CONTAINERS - OTHERS)] * (MOST_IN_BATCH // MOST_CONTAINERS)
+    answer = post_raw(gateway, token, BATCH, batch_of(*items))
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_many_values")
+    assert post_raw(gateway, token, BATCH, batch_of(*items[1:])).status_code == 202
+
+
+@pytest.mark.parametrize("item", [b"1", b'"a"', b"null"])
+def test_an_item_that_is_no_object_spoils_no_other(
+    gateway: OpenGateway, token: str, item: bytes
+) -> None:
+    small = msgspec.json.encode(NOTICE)
+    results = post_raw(gateway, token, BATCH, batch_of(item, small)).json()["results"]
+    assert results[0]["status"] in (400, 422)
+    assert results[1]["status"] == 202
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"[1]", 400, "not_an_object"),
+        (b'{"notifications":[1,]}', 400, "not_json"),
+        (b'{"notifications":["\xff"]}', 400, "not_json"),
+        (b'{"notifications":1}', 422, "no_items"),
+        (b'{"notifications":[]}', 422, "no_items"),
+        (b'{"notifications":null}', 422, "no_items"),
+        (b"{}", 422, "no_items"),
+        (b'{"notifications":1', 400, "not_json"),
+    ],
+)
+def test_a_batch_is_an_object_with_a_list(
+    gateway: OpenGateway, token: str, body: bytes, status: int, code: str
+) -> None:
+    answer = post_raw(gateway, token, BATCH, body)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "receivers", "turns"),
+    [([100] * 50, 1, 2), ([64 << 10] * 3, 1, 3), ([1 << 20], 1, 16), ([5_000] * 4, 1_000, 4)],
+)
+def test_a_turn_is_given_up_by_items_bytes_and_receivers(
+    monkeypatch: pytest.MonkeyPatch, sizes: list[int], receivers: int, turns: int
+) -> None:
+    given = []
+    sleep = asyncio.sleep
+
+    async def noted(delay: float) -> None:
+        given.append(delay)
+        await sleep(delay)
+
+    async def work() -> None:
+        used = Turns()
+        for size in sizes:
+            await used.used(size, receivers)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    asyncio.run(work())
+    assert given == [0] * turns
+
+
 @pytest.mark.parametrize("depth", [40, 100_000])
 def test_deep_json_is_refused(gateway: OpenGateway, token: str, depth: int) -> None:
     deep = b"[" * depth + b"]" * depth
     body = msgspec.json.encode(NOTICE)[:-1] + b',"attributes":{"a":' + deep + b"}}"
     headers = bearer(token) | {"content-type": "application/json"}
     answer = gateway.client.post("/v1/notifications", content=body, headers=headers)
-    assert answer.status_code in (400, 422)
+    assert answer.status_code == (422 if depth == 40 else 413)
     assert gateway.publisher.records == []
 
 
