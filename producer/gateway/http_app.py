@@ -17,16 +17,16 @@ from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 from litestar.handlers.base import BaseRouteHandler
 
-from backends.http_server.connection_limits import BodyBudget
 from backends.http_server.request_times import OnAnswer, RequestTimes, Scope, route_of
 from idempotency.ledger import LedgerError
 from producer.gateway.api_keys import KeyScope
 from producer.gateway.endpoint import Caller, GatewayEndpoint, PostedRequest
-from producer.gateway.envelope_limits import MOST_BATCH_BODY, MOST_BODY, items_of, too_large
+from producer.gateway.envelope_limits import MOST_BATCH_BODY, MOST_BODY, items_of
 from producer.gateway.idempotency import SentAnswer
 from producer.gateway.key_ring import KeysStale
 from producer.gateway.openapi import document
 from producer.gateway.problems import GatewayProblem, answer_of, keys_unknown, not_now
+from producer.gateway.request_bodies import KeyBodies, body_too_large, read_body
 
 log = structlog.get_logger(__name__)
 AnyRequest = Request[Any, Any, Any]
@@ -118,7 +118,7 @@ def build_gateway(endpoint: GatewayEndpoint, *, access_log: bool = True) -> Lite
             HTTPException: _http_error,
             Exception: _fault,
         },
-        state=State({"endpoint": endpoint, "budget": BodyBudget()}),
+        state=State({"endpoint": endpoint, "bodies": KeyBodies()}),
     )
     # Around the router: an answer for a path without a route passes no middleware of Litestar's.
     noted = _noted(endpoint, access_log=access_log)
@@ -179,24 +179,7 @@ async def _body(request: AnyRequest, most: int) -> bytes:
     kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
     if kind != _JSON:
         raise GatewayProblem(415, "not_json", f"send {_JSON}")
-    budget: BodyBudget = request.app.state.budget
-    parts: list[bytes] = []
-    held = 0
-    try:
-        async for part in request.stream():
-            if held + len(part) > most:
-                raise _body_too_large(most)
-            if not budget.take(len(part)):
-                raise not_now("too many bodies at once")
-            held += len(part)
-            parts.append(part)
-        return b"".join(parts)
-    finally:
-        budget.give_back(held)
-
-
-def _body_too_large(most: int) -> GatewayProblem:
-    return too_large(f"the body has more than {most:,} bytes")
+    return await read_body(request, _caller(request).key.id, most, request.app.state.bodies)
 
 
 def _sent(answer: SentAnswer, *, located: bool = False) -> Response[bytes]:
@@ -226,7 +209,7 @@ def _ledger_away(request: AnyRequest, exc: LedgerError) -> Response[bytes]:
 def _http_error(request: AnyRequest, exc: HTTPException) -> Response[bytes]:
     """Maps Litestar's own errors."""
     if exc.status_code == 413:
-        return _problem(request, _body_too_large(MOST_BATCH_BODY))
+        return _problem(request, body_too_large(MOST_BATCH_BODY))
     codes = {404: "no_such_path", 405: "method_not_allowed"}
     code = codes.get(exc.status_code, "bad_request")
     detail = "there is no such path" if exc.status_code == 404 else exc.detail

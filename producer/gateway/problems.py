@@ -30,6 +30,7 @@ TITLES: Final = {
     413: "The request is too large",
     422: "The notification or request is refused",
     429: "Too many requests",
+    499: "The client went away",
     500: "A fault of the gateway",
     503: "Not now",
 }
