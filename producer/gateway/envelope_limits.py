@@ -10,8 +10,7 @@ import msgspec
 from message.envelope import CONTROL, MAX_BYTES, MAX_ID
 from producer.gateway.problems import GatewayProblem
 
-MOST_BODY: Final = MAX_BYTES + (64 << 10)
-"""Bytes of a single notification: the envelope's own limit decides."""
+MOST_BODY: Final = MAX_BYTES
 MOST_BATCH_BODY: Final = 8 << 20
 MOST_ITEMS: Final = 1_000
 MOST_DEPTH: Final = 32
@@ -20,6 +19,8 @@ MOST_CONTAINERS: Final = 20_000
 MOST_IN_BATCH: Final = 200_000
 """Objects and lists of one notification and of a batch. A megabyte of empty lists would hold the event loop
 for half a second, and millions of them keep the collector busy."""
+NO_PATH: Final = r"\.{1,2}|/+"
+"""Ids that no path can name."""
 _ITEMS: Final = "notifications"
 _CONTROL: Final = re.compile(CONTROL)
 _JSON_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -133,6 +134,14 @@ def own_id(item: Any) -> str:
     if isinstance(name, str) and len(name) <= MAX_ID and name.isascii() and name.isprintable():
         return name
     return ""
+
+
+def check_path(message_id: str) -> None:
+    """Refuses an id that no path can name: clients and servers take dots and slashes alone for parts of it.
+    Raises GatewayProblem."""
+    if re.fullmatch(NO_PATH, message_id):
+        detail = "an id of one or two dots, or of slashes alone, has no path: choose another one"
+        raise GatewayProblem(422, "bad_id", detail, path="$.id")
 
 
 def check_name(name: Any, most: int, path: str) -> None:

@@ -6,6 +6,7 @@ key and times: never a query, an id, a receiver, a header or a body.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -14,7 +15,8 @@ import structlog
 from litestar import Litestar, Request, Response, get, post
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
-from litestar.exceptions import HTTPException
+from litestar.enums import HttpMethod
+from litestar.exceptions import HTTPException, MethodNotAllowedException
 from litestar.handlers.base import BaseRouteHandler
 
 from backends.http_server.request_times import OnAnswer, RequestTimes, Scope, route_of
@@ -26,14 +28,13 @@ from producer.gateway.idempotency import SentAnswer
 from producer.gateway.key_ring import KeysStale
 from producer.gateway.openapi import document
 from producer.gateway.problems import GatewayProblem, answer_of, keys_unknown, not_now
-from producer.gateway.request_bodies import KeyBodies, body_too_large, read_body
+from producer.gateway.request_bodies import JSON, KeyBodies, body_too_large, read_body
 
 log = structlog.get_logger(__name__)
 AnyRequest = Request[Any, Any, Any]
 PUBLIC: Final = {"scope": None}
 ADMISSION: Final = 1
 """Tokens that a request pays before its body is read."""
-_JSON: Final = "application/json"
 _ONE: Final = "/v1/notifications/"
 _CALLER: Final = "caller"
 _HEADERS: Final = (
@@ -131,6 +132,8 @@ async def admit(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
     scope = handler.opt.get("scope", "")
     if scope is None:
         return
+    if connection.scope.get("method") == HttpMethod.OPTIONS:
+        raise MethodNotAllowedException(headers={"allow": _methods_of(handler.paths)})
     endpoint: GatewayEndpoint = connection.app.state.endpoint
     caller = _admitted(endpoint, connection.headers.get("authorization", ""))
     connection.scope["state"][_CALLER] = caller
@@ -138,6 +141,12 @@ async def admit(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
         detail = f"this key has no scope {scope!s}: it has {', '.join(caller.key.terms.scopes)}"
         raise GatewayProblem(403, "scope_missing", detail)
     await endpoint.parts.rates.take(caller.key, ADMISSION)
+
+
+def _methods_of(paths: Collection[str]) -> str:
+    """Returns the methods of a path, each of which has a handler of its own."""
+    found = [one for one in HANDLERS if not one.paths.isdisjoint(paths)]
+    return ", ".join(sorted({method for one in found for method in one.http_methods}))
 
 
 def _admitted(endpoint: GatewayEndpoint, authorization: str) -> Caller:
@@ -163,22 +172,16 @@ def _caller(request: AnyRequest) -> Caller:
 
 
 async def _send_request(request: AnyRequest, most: int) -> PostedRequest:
+    keys = request.headers.getall("idempotency-key", [])
+    if len(keys) > 1:
+        raise GatewayProblem(400, "bad_idempotency_key", "give one Idempotency-Key and no more")
     body = await _body(request, most)
-    header = request.headers.get
-    return PostedRequest(
-        _caller(request),
-        request.scope["path"],
-        body,
-        header("idempotency-key"),
-        header("traceparent", ""),
-    )
+    traceparent = request.headers.get("traceparent", "")
+    key = keys[0] if keys else None
+    return PostedRequest(_caller(request), request.scope["path"], body, key, traceparent)
 
 
 async def _body(request: AnyRequest, most: int) -> bytes:
-    """Returns the whole body. Raises GatewayProblem over the limit, and where too much is being read."""
-    kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
-    if kind != _JSON:
-        raise GatewayProblem(415, "not_json", f"send {_JSON}")
     return await read_body(request, _caller(request).key.id, most, request.app.state.bodies)
 
 
@@ -193,7 +196,7 @@ def _sent(answer: SentAnswer, *, located: bool = False) -> Response[bytes]:
 
 
 def _json(status: int, body: bytes, headers: dict[str, str] | None = None) -> Response[bytes]:
-    return Response(body, status_code=status, headers=headers or {}, media_type=_JSON)
+    return Response(body, status_code=status, headers=headers or {}, media_type=JSON)
 
 
 def _problem(request: AnyRequest, exc: GatewayProblem) -> Response[bytes]:
@@ -215,7 +218,11 @@ def _http_error(request: AnyRequest, exc: HTTPException) -> Response[bytes]:
     detail = "there is no such path" if exc.status_code == 404 else exc.detail
     problem = GatewayProblem(exc.status_code, code, detail or "refused")
     _endpoint(request).parts.metrics.refused.labels(code).inc()
-    return answer_of(problem, {**(exc.headers or {})})
+    headers = dict(exc.headers or {})
+    if "allow" in headers:  # Litestar counts its own handler of OPTIONS
+        methods = {*headers["allow"].split(", ")} - {HttpMethod.OPTIONS}
+        headers["allow"] = ", ".join(sorted(methods))
+    return answer_of(problem, headers)
 
 
 def _fault(request: AnyRequest, exc: Exception) -> Response[bytes]:

@@ -10,7 +10,7 @@ from message.envelope import CONTROL, MAX_ID, MAX_RECEIVER
 from message.schemas.envelope import EXAMPLE, envelope_schema
 from message.states import State
 from message.vocabulary import LANES
-from producer.gateway.envelope_limits import MOST_ITEMS
+from producer.gateway.envelope_limits import MOST_ITEMS, NO_PATH
 from producer.gateway.problems import MEDIA_TYPE
 from recovery.recall.recall import LISTED, RecallVerdict
 
@@ -35,17 +35,22 @@ _PROBLEMS: Final = {
     "401": "No valid API key.",
     "403": "The key has not the scope or the lane.",
     "404": "Nothing of that name in the lanes of the key.",
+    "405": "Not a method of this path.",
     "409": "A request with this Idempotency-Key is at work: repeat it later.",
     "413": "The body is too large, or has too many items, or too many objects and lists.",
-    "415": "The body is not application/json.",
+    "415": "The body is not application/json, or has a Content-Encoding.",
     "422": "The notification is refused (`expired`: its time is over), or the Idempotency-Key was used "
     "with another body.",
     "429": "Too many requests of this key.",
+    "500": "A fault of the gateway. Repeat with the same Idempotency-Key or id.",
     "503": "Kafka or the database is away. Repeat with the same Idempotency-Key, or with the `id` given.",
 }
+_OF_ALL: Final = ("405", "500")
 _OF_SEND: Final = ("400", "401", "403", "409", "413", "415", "422", "429", "503")
 _OF_READ: Final = ("400", "401", "403", "404", "422", "429", "503")
 _OF_RECALL: Final = ("400", "401", "403", "404", "413", "415", "422", "429", "503")
+_LATER: Final = frozenset({"409", "429", "503"})
+"""Statuses with `Retry-After`."""
 
 
 def document() -> Schema:
@@ -71,7 +76,7 @@ def document() -> Schema:
         "components": {
             "securitySchemes": {"apiKey": {"type": "http", "scheme": "bearer"}},
             "schemas": _schemas(),
-            "responses": {status: _problem(text) for status, text in _PROBLEMS.items()},
+            "responses": {status: _problem(status) for status in _PROBLEMS},
         },
     }
 
@@ -113,7 +118,7 @@ def _batch() -> Schema:
     }
     replayed = {"headers": {"Idempotent-Replayed": _replayed()}}
     wait = "Seconds after which the items that cannot go now may be repeated."
-    later = {"Retry-After": {"schema": {"type": "integer"}, "description": wait}}
+    later = {"Retry-After": _wait(wait)}
     return {
         "operationId": "sendBatch",
         "summary": f"Hand over up to {MOST_ITEMS:,} notifications, each with a result (scope send)",
@@ -185,7 +190,8 @@ def _self() -> Schema:
             "200": {
                 "description": "OpenAPI 3.1.",
                 "content": {"application/json": {"schema": {"type": "object"}}},
-            }
+            },
+            **_refs(()),
         },
     }
 
@@ -227,6 +233,7 @@ def _new_notification() -> Schema:
         schema.pop(name)
     filled = ("id", "created_at")
     schema["required"] = [name for name in schema["required"] if name not in filled]
+    schema["properties"]["id"]["not"] = {"pattern": f"^({NO_PATH})$"}
     schema["description"] = "A notification. Missing v, id and created_at are filled in."
     schema["examples"] = [_example()]
     return schema
@@ -381,7 +388,8 @@ def _ref(name: str) -> Schema:
 
 
 def _refs(statuses: tuple[str, ...]) -> dict[str, Schema]:
-    return {status: {"$ref": f"#/components/responses/{status}"} for status in statuses}
+    named = sorted({*statuses, *_OF_ALL})
+    return {status: {"$ref": f"#/components/responses/{status}"} for status in named}
 
 
 def _body(schema: str, example: Schema) -> Schema:
@@ -398,5 +406,17 @@ def _answer(text: str, schema: str, example: Schema) -> Schema:
     }
 
 
-def _problem(text: str) -> Schema:
-    return {"description": text, "content": {MEDIA_TYPE: {"schema": _ref("Problem")}}}
+def _problem(status: str) -> Schema:
+    found: Schema = {
+        "description": _PROBLEMS[status],
+        "content": {MEDIA_TYPE: {"schema": _ref("Problem")}},
+    }
+    if status in _LATER:
+        found["headers"] = {"Retry-After": _wait("Seconds after which a repeat may succeed.")}
+    if status == "405":
+        found["headers"] = {"Allow": {"schema": _TEXT, "description": "Methods of this path."}}
+    return found
+
+
+def _wait(text: str) -> Schema:
+    return {"schema": {"type": "integer"}, "description": text}

@@ -5,7 +5,8 @@ The log gets the code alone.
 
     400 not_json      401 unauthenticated, key_revoked             403 scope_missing, lane_not_allowed
     404 not_found     409 in_progress      413 too_large           422 idempotency_mismatch, the envelope's
-    415 not_json      429 rate_limited     500 fault               503 unavailable
+    415 not_json, encoded                  429 rate_limited        499 client_gone (for log and metric)
+    500 fault         503 unavailable
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ TITLES: Final = {
     405: "Not a method of this path",
     409: "A request with this idempotency key is in progress",
     413: "The request is too large",
+    415: "Not a kind of body that is taken",
     422: "The notification or request is refused",
     429: "Too many requests",
     499: "The client went away",

@@ -15,6 +15,9 @@ MOST_OF_A_KEY: Final = MOST_BODY_BYTES // 4
 """Bytes of the bodies of one key that are read at once: slow ones of one key keep nobody else out."""
 
 
+JSON: Final = "application/json"
+
+
 class KeyBodies:
     """Bytes of bodies that are being read. Belongs to the event loop's thread."""
 
@@ -47,7 +50,11 @@ class KeyBodies:
 async def read_body(
     request: Request[Any, Any, Any], key_id: str, most: int, bodies: KeyBodies
 ) -> bytes:
-    """Returns the whole body. Raises GatewayProblem over the limits, and if the client goes away."""
+    """Returns the whole body. Raises GatewayProblem for another kind of body, over the limits, and if the
+    client goes away."""
+    _check_kind(
+        request.headers.get("content-type", JSON), request.headers.get("content-encoding", "")
+    )
     parts: list[bytes] = []
     held = 0
     try:
@@ -64,6 +71,14 @@ async def read_body(
         ) from exc
     finally:
         bodies.give_back(key_id, held)
+
+
+def _check_kind(content_type: str, encoding: str) -> None:
+    if content_type.partition(";")[0].strip().lower() != JSON:
+        raise GatewayProblem(415, "not_json", f"send {JSON}")
+    if encoding.strip().lower() not in ("", "identity"):
+        detail = "a compressed body is not taken: send it without Content-Encoding"
+        raise GatewayProblem(415, "encoded", detail)
 
 
 def body_too_large(most: int) -> GatewayProblem:

@@ -20,7 +20,7 @@ from hongyan_client.errors import BufferFull, ClientClosed, NotDelivered, SendFa
 from hongyan_client.records import Acknowledged, Record
 from message.envelope import EnvelopeError, Notification, check_arrival
 from producer.gateway.api_keys import ApiKey
-from producer.gateway.envelope_limits import notification_fields
+from producer.gateway.envelope_limits import check_path, notification_fields, own_id
 from producer.gateway.problems import GatewayProblem, not_now
 from sending.notification_check import Check, Ready, Render, prepared
 
@@ -82,12 +82,14 @@ class Submission:
         fields = dict(notification_fields(item))
         if terms.message_id:
             fields = {"id": terms.message_id} | fields
+        check_path(own_id(fields))
         must_live = "created_at" in fields and not terms.may_be_in_kafka
         render = self._rendered_for(terms.key, must_live=must_live)
         try:
             return prepared(fields, terms.created_at, render, self._check_account)
         except EnvelopeError as exc:
-            raise GatewayProblem(422, exc.code, exc.detail, path=exc.path) from exc
+            status = 413 if exc.code == "too_large" else 422
+            raise GatewayProblem(status, exc.code, exc.detail, path=exc.path) from exc
 
     def publish(self, ready: Ready, traceparent: str = "") -> Future[Acknowledged]:
         """Hands the record over. Raises GatewayProblem with Retry-After while there is no room."""

@@ -68,6 +68,19 @@ def test_every_answer_is_as_the_document_says(
     assert len(asked) == len(HANDLERS) - 1  # without the document itself
 
 
+def test_each_operation_names_what_any_may_answer() -> None:
+    found = document()
+    answers = found["components"]["responses"]
+    assert [name for name, one in answers.items() if "Retry-After" in one.get("headers", {})] == [
+        "409",
+        "429",
+        "503",
+    ]
+    for item in found["paths"].values():
+        for operation in item.values():
+            assert {"405", "500"} <= {*operation["responses"]}
+
+
 def test_the_document_names_every_route() -> None:
     found = {
         (path.replace(":path}", "}"), str(method).lower())

@@ -68,6 +68,17 @@ def test_without_a_valid_key_every_route_says_401(
 
 
 @ON_SQLITE
+@pytest.mark.parametrize("path", [route.path for route in routes()])
+def test_a_path_names_its_methods(gateway: OpenGateway, token: str, path: str) -> None:
+    methods = {route.method for route in routes() if route.path == path}
+    for headers in ({}, bearer(token)):
+        for method in ("OPTIONS", "DELETE"):
+            answer = gateway.client.request(method, path, headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
+            assert {*answer.headers["allow"].split(", ")} == methods
+
+
+@ON_SQLITE
 @pytest.mark.parametrize("scope", [*KeyScope])
 @pytest.mark.parametrize("route", GUARDED, ids=str)
 def test_a_key_opens_the_routes_of_its_scope_alone(

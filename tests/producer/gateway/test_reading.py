@@ -72,7 +72,21 @@ def test_a_notification_shows_its_state_and_masks_its_receiver(
 
 
 @pytest.mark.parametrize(
-    "name", ["order/1001", "/a", "a/", "a//b", "a%2Fb", "a b", "a?b", "1 / 2 #3"]
+    "name",
+    [
+        "order/1001",
+        "/a",
+        "a/",
+        "a//b",
+        "a%2Fb",
+        "a b",
+        "a?b",
+        "1 / 2 #3",
+        "...",
+        "./",
+        "a/..",
+        "/.",
+    ],
 )
 def test_the_location_of_any_id_leads_to_its_notification(
     gateway: OpenGateway, token: str, ledger: SqlLedger, name: str
@@ -81,6 +95,16 @@ def test_the_location_of_any_id_leads_to_its_notification(
     sent(ledger, id=name)
     answer = gateway.get(token, location)
     assert (answer.status_code, answer.json().get("id")) == (200, name)
+
+
+@pytest.mark.parametrize("name", [".", "..", "/", "//"])
+def test_an_id_that_no_path_can_name_is_refused(
+    gateway: OpenGateway, token: str, name: str
+) -> None:
+    answer = gateway.send(token, NOTICE | {"id": name})
+    assert (answer.status_code, answer.json()["code"]) == (422, "bad_id")
+    assert answer.json()["path"] == "$.id"
+    assert gateway.publisher.records == []
 
 
 def test_a_business_id_lists_its_notifications(

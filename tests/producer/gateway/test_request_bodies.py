@@ -43,7 +43,7 @@ def test_slow_bodies_of_one_key_keep_no_other_out(
             await go.wait()
             yield BODY[-1:]
 
-        transport = httpx.ASGITransport(gateway.app)
+        transport = httpx.ASGITransport(gateway.app)  # type: ignore[arg-type]
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
             first = asyncio.create_task(posted(client, slow, body()))
             await begun.wait()

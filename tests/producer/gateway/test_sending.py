@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import threading
 import time
 from collections.abc import Callable
@@ -307,6 +308,42 @@ def test_keys_that_cannot_be_checked_in_mid_batch_put_the_rest_of_it_off(
 def test_a_body_over_the_limit_is_one_clear_error(gateway: OpenGateway, token: str) -> None:
     answer = gateway.send(token, NOTICE | {"content": {"text": "x" * MOST_BODY}})
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize("over", [-50, 1, 50_000])
+def test_a_notification_over_the_limit_is_413_alone_and_in_a_batch(
+    gateway: OpenGateway, token: str, over: int
+) -> None:
+    """What the gateway fills in counts, too."""
+    empty = len(msgspec.json.encode(NOTICE | {"content": {"text": ""}}))
+    item = NOTICE | {"content": {"text": "x" * (MAX_BYTES - empty + over)}}
+    answer = gateway.send(token, item)
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    (result,) = gateway.post(token, BATCH, {"notifications": [item]}).json()["results"]
+    assert (result["status"], result["problem"]["code"]) == (413, "too_large")
+
+
+def test_a_compressed_body_is_refused_in_a_sentence(gateway: OpenGateway, token: str) -> None:
+    body = gzip.compress(msgspec.json.encode(NOTICE))
+    answer = post_raw(gateway, token, "/v1/notifications", body, **{"content-encoding": "gzip"})
+    assert (answer.status_code, answer.json()["code"]) == (415, "encoded")
+    assert "without Content-Encoding" in answer.json()["detail"]
+    body = msgspec.json.encode(NOTICE)
+    answer = post_raw(gateway, token, "/v1/notifications", body, **{"content-encoding": "identity"})
+    assert answer.status_code == 202
+
+
+def test_another_kind_of_body_is_named_in_the_title(gateway: OpenGateway, token: str) -> None:
+    answer = post_raw(gateway, token, "/v1/notifications", b"a=1", **{"content-type": "text/plain"})
+    assert (answer.status_code, answer.json()["code"]) == (415, "not_json")
+    assert answer.json()["title"] == "Not a kind of body that is taken"
+
+
+def test_a_request_has_one_idempotency_key(gateway: OpenGateway, token: str) -> None:
+    headers = [*bearer(token).items(), ("idempotency-key", "k1"), ("idempotency-key", "k2")]
+    answer = gateway.client.post("/v1/notifications", json=NOTICE, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_idempotency_key")
+    assert gateway.publisher.records == []
 
 
 @pytest.mark.parametrize("count", [MOST_ITEMS + 1, 1_000_000])
