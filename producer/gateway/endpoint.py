@@ -49,7 +49,7 @@ class PostedRequest(NamedTuple):
     traceparent: str
 
 
-class Turns:
+class BatchTurns:
     """Lets other requests go on while a batch is worked on."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class GatewayEndpoint:
     ) -> list[dict[str, Any]]:
         checked: list[_Checked] = []
         handed: list[_Handed] = []
-        turns = Turns()
+        turns = BatchTurns()
         for index, item in enumerate(items):
             checked.append(self._checked(request, item, ids, index))
             await turns.used(len(memoryview(item)), _receivers_of(checked[-1]))

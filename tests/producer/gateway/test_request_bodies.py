@@ -72,12 +72,11 @@ def test_bodies_are_bounded_for_a_key_and_together() -> None:
     bodies.take("a", 6)
 
 
-@ON_SQLITE
-def test_a_client_that_goes_away_is_no_fault_of_ours(gateway: OpenGateway, token: str) -> None:
-    messages = [
-        {"type": "http.request", "body": BODY[:5], "more_body": True},
-        {"type": "http.disconnect"},
-    ]
+def posted_raw(
+    gateway: OpenGateway, token: str, messages: list[Any], *headers: tuple[bytes, bytes]
+) -> list[Any]:
+    """Returns what the application answers to a server's messages. A test client would join headers of one
+    name, and never goes away."""
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -87,18 +86,41 @@ def test_a_client_that_goes_away_is_no_fault_of_ours(gateway: OpenGateway, token
         "path": SEND,
         "raw_path": SEND.encode(),
         "query_string": b"",
-        "headers": [(b"authorization", bearer(token)["Authorization"].encode())],
+        "headers": [(b"authorization", bearer(token)["Authorization"].encode()), *headers],
         "server": ("gateway", 80),
         "client": ("127.0.0.1", 1),
     }
+    answers: list[Any] = []
 
     async def receive() -> Any:
         return messages.pop(0)
 
-    async def send(_message: Any) -> None:
-        return None
+    async def send(message: Any) -> None:
+        answers.append(message)
 
+    asyncio.run(gateway.app(scope, receive, send))  # type: ignore[arg-type]
+    return answers
+
+
+@ON_SQLITE
+def test_a_client_that_goes_away_is_no_fault_of_ours(gateway: OpenGateway, token: str) -> None:
+    messages = [
+        {"type": "http.request", "body": BODY[:5], "more_body": True},
+        {"type": "http.disconnect"},
+    ]
     with structlog.testing.capture_logs() as logs:
-        asyncio.run(gateway.app(scope, receive, send))  # type: ignore[arg-type]
+        posted_raw(gateway, token, messages)
     assert [one["status"] for one in logs if one["event"] == "request"] == [499]
     assert not [one for one in logs if one["log_level"] == "error"]
+
+
+@ON_SQLITE
+def test_a_request_has_one_idempotency_key(gateway: OpenGateway, token: str) -> None:
+    whole = {"type": "http.request", "body": BODY, "more_body": False}
+    keys = [(b"idempotency-key", b"k1"), (b"idempotency-key", b"k2")]
+    start, body = posted_raw(gateway, token, [whole], *keys)
+    assert start["status"] == 400
+    assert msgspec.json.decode(body["body"])["code"] == "bad_idempotency_key"
+    start, _body = posted_raw(gateway, token, [whole], keys[0])
+    assert start["status"] == 202
+    assert len(gateway.publisher.records) == 1

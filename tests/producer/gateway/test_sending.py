@@ -17,7 +17,7 @@ from hongyan_client.errors import BufferFull, NotDelivered, SendInDoubt
 from idempotency.ledger import LedgerUnavailable
 from message.envelope import MAX_BYTES, EnvelopeError, Notification, decode
 from producer.gateway import envelope_limits
-from producer.gateway.endpoint import GatewayEndpoint, Turns
+from producer.gateway.endpoint import GatewayEndpoint, BatchTurns
 from producer.gateway.envelope_limits import MOST_BODY, MOST_CONTAINERS, MOST_IN_BATCH, MOST_ITEMS
 from producer.gateway.key_ring import STALE_S
 from producer.gateway.key_store import KeyMade, KeyStore
@@ -339,13 +339,6 @@ def test_another_kind_of_body_is_named_in_the_title(gateway: OpenGateway, token:
     assert answer.json()["title"] == "Not a kind of body that is taken"
 
 
-def test_a_request_has_one_idempotency_key(gateway: OpenGateway, token: str) -> None:
-    headers = [*bearer(token).items(), ("idempotency-key", "k1"), ("idempotency-key", "k2")]
-    answer = gateway.client.post("/v1/notifications", json=NOTICE, headers=headers)
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_idempotency_key")
-    assert gateway.publisher.records == []
-
-
 @pytest.mark.parametrize("count", [MOST_ITEMS + 1, 1_000_000])
 def test_too_many_items_are_one_clear_error(gateway: OpenGateway, token: str, count: int) -> None:
     body = b'{"notifications":[' + b",".join([b"0"] * count) + b"]}"
@@ -462,7 +455,7 @@ def test_a_turn_is_given_up_by_items_bytes_and_receivers(
         await sleep(delay)
 
     async def work() -> None:
-        used = Turns()
+        used = BatchTurns()
         for size in sizes:
             await used.used(size, receivers)
 
