@@ -17,7 +17,7 @@ from hongyan_client.errors import BufferFull, NotDelivered, SendInDoubt
 from idempotency.ledger import LedgerUnavailable
 from message.envelope import MAX_BYTES, EnvelopeError, Notification, decode
 from producer.gateway import envelope_limits
-from producer.gateway.endpoint import GatewayEndpoint, BatchTurns
+from producer.gateway.endpoint import BatchTurns, GatewayEndpoint
 from producer.gateway.envelope_limits import MOST_BODY, MOST_CONTAINERS, MOST_IN_BATCH, MOST_ITEMS
 from producer.gateway.key_ring import STALE_S
 from producer.gateway.key_store import KeyMade, KeyStore
