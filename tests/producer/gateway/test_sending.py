@@ -201,6 +201,41 @@ def test_an_item_that_kafka_has_stays_accepted_whatever_changed_since(
     assert len(gateway.publisher.records) == 3
 
 
+def test_ids_are_recorded_before_anything_is_published(
+    gateway: OpenGateway, make_key: Callable[..., KeyMade], keys: KeyStore
+) -> None:
+    """So a gateway that is killed after Kafka's acknowledgement leaves a key that may recall them."""
+    made = make_key()
+    store = gateway.endpoint.parts.once._store
+    key_id = keys.live()[made.prefix].id
+    seen = []
+
+    def note() -> None:
+        seen.append([store.sent_by(key_id, name) for name in ("mine", "mine-2", "refused")])
+
+    gateway.publisher.before = note
+    gateway.send(made.token, NOTICE | {"id": "mine"}, idempotency_key="k1")
+    items = [NOTICE, NOTICE | {"id": "mine-2"}, NOTICE | {"id": "refused", "receivers": []}]
+    gateway.post(made.token, BATCH, {"notifications": items}, idempotency_key="b1")
+    assert seen == [[True, False, False], [True, True, False], [True, True, False]]
+    for record in gateway.publisher.records:
+        assert store.sent_by(key_id, decode(record.value).id)
+
+
+def test_a_batch_whose_ids_cannot_be_recorded_is_not_published(
+    gateway: OpenGateway, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_arguments: Any) -> NoReturn:
+        raise LedgerUnavailable("the database does not answer")
+
+    monkeypatch.setattr(gateway.endpoint.parts.once._store, "note_ids", away)
+    body = {"notifications": [NOTICE | {"id": "mine"}]}
+    assert gateway.post(token, BATCH, body, idempotency_key="b1").status_code == 503
+    assert gateway.publisher.records == []
+    monkeypatch.undo()
+    assert gateway.post(token, BATCH, body, idempotency_key="b1").status_code == 202
+
+
 @pytest.mark.parametrize("own", [{}, {"id": "mine"}], ids=["derived", "own"])
 def test_a_refused_repeat_names_the_id_that_kafka_may_have(
     gateway: OpenGateway, token: str, monkeypatch: pytest.MonkeyPatch, own: dict[str, str]
