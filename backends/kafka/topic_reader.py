@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Final
 
@@ -42,6 +42,10 @@ _NOT_THERE: Final = (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART)  # noq
 _ELECTED: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
+def _no_pause() -> None:
+    """Lets a reading go on."""
+
+
 def read_topic(settings: KafkaSettings, topic: str, since_ms: int = 0) -> Iterator[Message]:
     """Yields the topic's records up to now and since `since_ms` (epoch milliseconds), in no order across
     partitions. Nothing for a topic that is not there. Raises KafkaUnavailable."""
@@ -66,10 +70,16 @@ def ends_of(settings: KafkaSettings, topic: str) -> dict[int, int]:
 
 
 def read_from(
-    settings: KafkaSettings, topic: str, starts: Mapping[int, int], until_ms: int
+    settings: KafkaSettings,
+    topic: str,
+    starts: Mapping[int, int],
+    until_ms: int,
+    keep_going: Callable[[], None] = _no_pause,
 ) -> Iterator[Message]:
     """Yields the records from these offsets on, up to now, in each partition up to the first one at or
-    after `until_ms`. A partition that `starts` does not name is read whole. Raises KafkaUnavailable."""
+    after `until_ms`. A partition that `starts` does not name is read whole. `keep_going` is called before
+    each poll, at least every half second while the broker is silent; it raises what shall end the reading.
+    Raises KafkaUnavailable."""
     with closing(consumer(_alone(settings), protocol="classic")) as reader:
         try:
             wide, short = _bounds(reader, topic, 0), _bounds(reader, topic, until_ms)
@@ -79,9 +89,8 @@ def read_from(
             reader.assign([TopicPartition(topic, p, start) for p, (start, _) in ranges.items()])
         except KafkaException as exc:
             raise KafkaUnavailable(f"{topic} cannot be read ({exc.args[0].str()})") from exc
-        yield from _until(
-            reader, topic, {p: end for p, (start, end) in ranges.items() if start < end}
-        )
+        ends = {p: end for p, (start, end) in ranges.items() if start < end}
+        yield from _until(reader, topic, ends, keep_going)
 
 
 def _alone(settings: KafkaSettings) -> KafkaSettings:
@@ -177,9 +186,15 @@ def _listed(
     return found
 
 
-def _until(reader: Consumer, topic: str, ends: dict[int, int]) -> Iterator[Message]:
+def _until(
+    reader: Consumer,
+    topic: str,
+    ends: dict[int, int],
+    keep_going: Callable[[], None] = _no_pause,
+) -> Iterator[Message]:
     heard = time.monotonic()
     while ends:
+        keep_going()
         for message in reader.consume(_BATCH, _POLL_S):
             if message.error() is None:
                 heard = time.monotonic()

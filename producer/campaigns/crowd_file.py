@@ -24,6 +24,7 @@ from producer.campaigns.crowd_rows import (
 
 _CHUNK: Final = 1 << 20
 _BUFFER: Final = 1 << 18
+_SEEK_STEP: Final = 1 << 26
 _BROKEN: Final = (OSError, EOFError, zlib.error)
 KeepGoing = Callable[[], None]
 """Is called between two parts of a long reading; raises what shall end it."""
@@ -100,8 +101,15 @@ class CrowdWatch:
 class CrowdReader:
     """Rows of an open crowd file, from a checkpoint on. For one thread."""
 
-    def __init__(self, file: BinaryIO, source: CrowdSource, reached: RunPlace) -> None:
-        """Raises CampaignRefused for a CSV file without a header, CrowdUnusable."""
+    def __init__(
+        self,
+        file: BinaryIO,
+        source: CrowdSource,
+        reached: RunPlace,
+        keep_going: KeepGoing = no_pause,
+    ) -> None:
+        """`keep_going` is called on the way to the checkpoint. Raises CampaignRefused for a CSV file
+        without a header, CrowdUnusable."""
         self._source = source
         self.header: list[str] = []
         """The titles of a CSV file's columns."""
@@ -109,7 +117,7 @@ class CrowdReader:
         with _errors(source.path):
             parse = self._parser(lines)
             if reached.place:
-                file.seek(reached.place)
+                _seek(file, reached.place, keep_going)
                 lines = CrowdLines(file, reached.line, reached.place)
         self._rows = rows_of(lines, parse, reached.done)
 
@@ -129,6 +137,14 @@ class CrowdReader:
         """Returns the next rows; none at the end. Raises CrowdUnusable."""
         with _errors(self._source.path):
             return list(islice(self._rows, most))
+
+
+def _seek(file: BinaryIO, place: int, keep_going: KeepGoing) -> None:
+    """Goes to a place in steps, since a gzip file is unpacked up to it."""
+    for step in range(file.tell(), place, _SEEK_STEP):
+        file.seek(step)
+        keep_going()
+    file.seek(place)
 
 
 @contextmanager

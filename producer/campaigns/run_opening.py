@@ -2,6 +2,7 @@
 
 The order: the file's bytes are compared first. Then the topic is read from the last checkpoint's positions
 on. Then the run's row is written, so that the process before this one writes no checkpoint any more.
+The lease is renewed during each step that may take long.
 """
 
 from __future__ import annotations
@@ -57,16 +58,18 @@ class RunOpening(NamedTuple):
             watch.check()
             topic = self._topic(campaign)
             tail = TopicTail(self.kafka, topic, WINDOW)
-            there = tail.rows_there(run)
+            there = tail.rows_there(run, keep_going)
             positions = run.positions or tail.ends()
+            # From here on another process may write the row during a lapse.
+            lapses = around.lease.lapses
             keep_going()
             run = around.runs.write(run, RunProgress(run.reached, positions, (), 0))
             builder = RowBuilder(campaign, run.id, self.checks(), around.clock.now_ms)
             sent = _SentRows(run, around.runs.unsent_lines(run.id), there)
             met = self._met(sent, campaign, builder, keep_going, stack)
             file = stack.enter_context(opened_crowd(campaign.crowd))
-            reader = CrowdReader(file, campaign.crowd, run.reached)
-            given = RunInput(campaign, run, topic, reader, watch, builder, met, there)
+            reader = CrowdReader(file, campaign.crowd, run.reached, keep_going)
+            given = RunInput(campaign, run, topic, reader, watch, builder, met, there, lapses)
             yield RunSender(given, around)
 
     def _topic(self, campaign: Campaign) -> str:

@@ -107,6 +107,8 @@ class RunInput(NamedTuple):
     """For campaigns that send once per receiver; knows those of all rows that were sent."""
     there: frozenset[int]
     """Rows after the checkpoint that the topic holds."""
+    lapses: int = 0
+    """`RunLease.lapses` before the opening wrote the run's row."""
 
 
 class RunSender:
@@ -128,7 +130,7 @@ class RunSender:
         self._written_at = around.monotonic()
         self._look_at = float("-inf")
         self._ends = False
-        self._lapses = around.lease.lapses
+        self._lapses = given.lapses
         self.last_turn = around.monotonic()
         """Monotonic time of the last turn; other threads read it."""
 

@@ -13,6 +13,7 @@ from backends.kafka.message_headers import headers_of
 from backends.kafka.topic_reader import ends_of, read_from
 from backends.settings import KafkaSettings
 from producer.campaigns.contract import CampaignRun
+from producer.campaigns.crowd_file import KeepGoing, no_pause
 from producer.campaigns.row_ids import row_id
 
 STRAGGLER_MS: Final = 600_000
@@ -34,15 +35,16 @@ class TopicTail:
         """Returns the end of each partition. Raises KafkaUnavailable."""
         return ends_of(self._settings, self._topic)
 
-    def rows_there(self, run: CampaignRun) -> frozenset[int]:
-        """Returns the rows after the run's checkpoint that the topic holds. Raises KafkaUnavailable."""
+    def rows_there(self, run: CampaignRun, keep_going: KeepGoing = no_pause) -> frozenset[int]:
+        """Returns the rows after the run's checkpoint that the topic holds. Calls `keep_going` before each
+        batch of records. Raises KafkaUnavailable."""
         if not run.positions:
             return frozenset()  # the run ended in order, or did not begin
         numbers = range(run.done + 1, run.done + self._window + 1)
         wanted = {row_id(run.id, number).encode(): number for number in numbers}
         until = run.updated_at + STRAGGLER_MS
         found = set[int]()
-        for record in read_from(self._settings, self._topic, run.positions, until):
+        for record in read_from(self._settings, self._topic, run.positions, until, keep_going):
             message_id = dict(headers_of(record) or ()).get(_ID)
             if isinstance(message_id, bytes) and message_id in wanted:
                 found.add(wanted[message_id])

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from producer.campaigns import crowd_file
 from producer.campaigns.contract import CampaignRefused, CrowdSource, RunPlace
 from producer.campaigns.crowd_file import (
     CrowdReader,
@@ -104,6 +105,21 @@ def test_json_lines_keep_their_types_and_a_packed_file_is_read_on(tmp_path: Path
     for row in rows:
         reached = RunPlace(place=row.place, line=row.last_line, done=row.number)
         assert rows_of(source, reached) == rows[row.number :]
+
+
+def test_the_way_to_a_checkpoint_far_into_a_packed_file_asks_whether_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowd_file, "_SEEK_STEP", 1_000)
+    file = tmp_path / "crowd.csv.gz"
+    file.write_bytes(gzip.compress(b"receiver,name\n" + b"1,abcdef\n" * 999))
+    source = source_of(file, packed=True)
+    rows, asked = rows_of(source), list[int]()
+    reached = RunPlace(place=rows[900].place, line=rows[900].last_line, done=901)
+    with opened_crowd(source) as opened:
+        reader = CrowdReader(opened, source, reached, lambda: asked.append(1))
+        assert list(reader) == rows[901:]
+    assert len(asked) >= 8
 
 
 def test_gb18030_is_read(tmp_path: Path) -> None:

@@ -6,19 +6,23 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from backends.kafka import topic_reader
+from backends.kafka.clients import consumer
 from hongyan_client.errors import BufferFull
 from hongyan_client.records import Acknowledged, Record
-from producer.campaigns.contract import Campaign, CampaignOvertaken
+from producer.campaigns.contract import Campaign, CampaignOvertaken, RunPlace
 from producer.campaigns.crowd_file import CrowdReader, CrowdWatch, opened_crowd
-from producer.campaigns.notifications import RowBuilder
+from producer.campaigns.notifications import RowBuilder, RowChecks
 from producer.campaigns.run_lease import RunLease
+from producer.campaigns.run_opening import RunOpening
 from producer.campaigns.run_sender import RunEnd, RunInput, RunSender, RunSurroundings
 from producer.campaigns.run_store import RunProgress
 from sending.runtime.clock import Clock
-from tests.producer.campaigns.crowds import CampaignDesk, crowd
+from tests.producer.campaigns.crowds import LANE, CampaignDesk, crowd
 
 ROWS, LEASE_S = 300, 15.0
 
@@ -77,10 +81,10 @@ class Publisher:
 class Scene:
     """One open run of ROWS rows. `sender` opens a process's sender at the checkpoint."""
 
-    def __init__(self, desk: CampaignDesk, file: Path, stack: ExitStack) -> None:
+    def __init__(self, desk: CampaignDesk, file: Path, stack: ExitStack, **options: Any) -> None:
         self.desk = desk
         self._stack = stack
-        started = desk.started(file)
+        started = desk.started(file, **options)
         self.campaign: Campaign = desk.runs.open(started, started.next_at or 0)
         self.time = Time()
         self.duties = MemoryDuties(self.time)
@@ -94,12 +98,13 @@ class Scene:
     def lease(self, holder: str) -> RunLease:
         return RunLease(self.duties, self.campaign.id, holder, LEASE_S, self.time)
 
-    def sender(self, holder: str = "A") -> RunSender:
-        lease, campaign, runs = self.lease(holder), self.campaign, self.desk.runs
+    def around(self, holder: str = "A") -> RunSurroundings:
+        """The surroundings of a process that has the lease."""
+        lease = self.lease(holder)
         assert lease.take()
         around = RunSurroundings(
             store=self.desk.store,
-            runs=runs,
+            runs=self.desk.runs,
             publisher=self.publisher,
             lease=lease,
             accepted=lambda *_: None,
@@ -109,6 +114,10 @@ class Scene:
             monotonic=self.time,
         )
         around.calibrate()
+        return around
+
+    def sender(self, holder: str = "A") -> RunSender:
+        around, campaign, runs = self.around(holder), self.campaign, self.desk.runs
         run = runs.get(self.run_id)
         assert run is not None
         run = runs.write(run, RunProgress(run.reached, {0: 0}, (), 0))
@@ -213,3 +222,67 @@ def test_rows_that_go_again_ask_for_the_lease_too(scene: Scene) -> None:
     sender._records.publish_again(sender._goes_on)
     assert len(scene.publisher.taken) == 4
     assert sender._records.again == sender._rows_seen - 4
+
+
+class SlowConsumer:
+    """A consumer whose every poll takes a second; in it process B asks for the lease."""
+
+    def __init__(self, consumer: Any, scene: Scene, had_by_b: list[bool]) -> None:
+        self._consumer = consumer
+        self._scene = scene
+        self._had_by_b = had_by_b
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def consume(self, *given: Any) -> Any:
+        self._scene.time.now += 1.0
+        self._had_by_b.append(self._scene.lease("B").take())
+        return self._consumer.consume(*given)
+
+
+def test_a_lease_is_kept_while_the_topics_tail_is_read_for_longer(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, had_by_b = scene.desk, list[bool]()
+    for number in range(200):
+        topic = f"{desk.settings.kafka.topic_prefix}.dispatch.{LANE}"
+        desk.publisher.publish(Record(topic, None, b"%d" % number, ()), 5.0).result(10)
+    run = desk.run_of(scene.campaign.id)
+    desk.runs.write(run, RunProgress(run.reached, {0: 0}, (), 0))
+
+    def slow(*given: Any, **options: Any) -> SlowConsumer:
+        return SlowConsumer(consumer(*given, **options), scene, had_by_b)
+
+    monkeypatch.setattr(topic_reader, "_BATCH", 5)
+    monkeypatch.setattr(topic_reader, "consumer", slow)
+    opening = RunOpening(desk.settings.kafka, lambda: desk.checks)
+    with opening.opened(scene.campaign, scene.around()) as sender:
+        assert len(had_by_b) > LEASE_S
+        assert not any(had_by_b)
+        scene.publisher.before = lambda: setattr(scene.time, "now", scene.time.now + 0.01)
+        assert sender.run() is RunEnd.DONE
+
+
+def test_a_lapse_during_the_opening_is_seen_by_the_sender(
+    desk: CampaignDesk, tmp_path: Path
+) -> None:
+    """The process sleeps after it wrote the run's row, and finds its lease free again."""
+    with ExitStack() as stack:
+        scene = Scene(desk, crowd(tmp_path, ROWS), stack, once_per_receiver=True)
+        run = desk.run_of(scene.campaign.id)
+        with opened_crowd(scene.campaign.crowd) as file:
+            (first,) = CrowdReader(file, scene.campaign.crowd, RunPlace()).take(1)
+        reached = RunPlace(place=first.place, line=first.last_line, done=1, sent=1)
+        desk.runs.write(run, RunProgress(reached, {}, (), 0))
+
+        def checks() -> RowChecks:
+            scene.taken_over(dropped=True)()
+            return desk.checks
+
+        opening = RunOpening(desk.settings.kafka, checks)
+        sender = stack.enter_context(opening.opened(scene.campaign, scene.around()))
+        scene.publisher.before = lambda: setattr(scene.time, "now", scene.time.now + 0.01)
+        with pytest.raises(CampaignOvertaken):
+            sender.run()
+        assert not scene.publisher.taken
