@@ -3,6 +3,7 @@
 contract            states, moves and values
 crowd_file          the file: fingerprint, reading from a place on
 crowd_rows          rows of CSV and JSON lines
+crowd_names         names of columns, and the number of rows
 row_ids             ids that follow from campaign, run and row
 notifications       from a row to a notification
 row_checks          checks of rows, as `hongyan send` checks

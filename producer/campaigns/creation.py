@@ -1,12 +1,13 @@
-"""A new campaign: looks through its crowd file once, and checks that file, template and times fit.
+"""A new campaign: looks through its crowd file, and checks that file, template and times fit.
 
-The look counts the rows and takes the fingerprint. The first rows are built and checked as a run does it.
+The look takes the fingerprint, counts the rows, and gathers the columns' names. Then the first rows are
+read again, built and checked as a run does it. No row is kept.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal, NamedTuple
@@ -33,14 +34,16 @@ from producer.campaigns.crowd_file import (
     fingerprint,
     opened_crowd,
 )
+from producer.campaigns.crowd_names import MOST_NAMES, CrowdNames, names_of_crowd
 from producer.campaigns.crowd_rows import CrowdRow
-from producer.campaigns.notifications import RowBuilder, RowChecks
+from producer.campaigns.notifications import DETAIL_AT_MOST, RowBuilder, RowChecks
 from producer.campaigns.schedule import next_due, zone_of
 from producer.campaigns.sending_pace import minutes_in
 
 CHECKED_ROWS: Final = 1_000
 """Rows that are built and checked before the campaign is made."""
 SHOWN_BAD_ROWS: Final = 20
+_LISTED_NAMES: Final = 50
 _GZIP: Final = b"\x1f\x8b"
 _TABS: Final = ".tsv"
 _FORMATS: Final[Mapping[str, Literal["csv", "jsonl"]]] = {
@@ -107,25 +110,16 @@ def surveyed(draft: CampaignDraft, checks: RowChecks, now_ms: int) -> SurveyedCa
     if lane_named(draft.lane) is None:
         raise CampaignRefused(f"there is no lane {draft.lane!r}: write CHANNEL.KIND")
     _check_times(draft, now_ms)
+    template = checks.templates.get(draft.template)
     try:
         source = _source(draft)
-        with opened_crowd(source) as file:
-            reader = CrowdReader(file, source, RunPlace())
-            first = list(islice(reader, CHECKED_ROWS))
-            rows = len(first) + sum(1 for _ in reader)
-            titles = reader.header or _titles(first)
-        source = _counted(source, rows)
+        names = names_of_crowd(source, _wanted(draft.columns, template))
+        source = _counted(source, names.rows)
+        columns = _columns(draft, names, template)
+        campaign = _campaign(draft, source, columns, now_ms)
+        return _checked(campaign, checks, now_ms)
     except CrowdUnusable as exc:
         raise CampaignRefused(str(exc)) from exc
-    columns = _columns(draft, titles, checks)
-    campaign = _campaign(draft, source, columns, now_ms)
-    bad = list(_bad_rows(campaign, first, checks, now_ms))
-    if len(bad) == len(first):
-        one = bad[0]
-        raise CampaignRefused(
-            f"{source.path}: all of the first {len(first):,} rows are bad; line {one.line}: {one.detail}"
-        )
-    return SurveyedCampaign(campaign, len(first), len(bad), bad[:SHOWN_BAD_ROWS])
 
 
 def _check_times(draft: CampaignDraft, now_ms: int) -> None:
@@ -174,20 +168,30 @@ def _counted(source: CrowdSource, rows: int) -> CrowdSource:
     return CrowdSource(**fields | {"rows": rows})
 
 
-def _titles(first: Sequence[CrowdRow]) -> list[str]:
-    """Returns the names in the first rows of JSON lines."""
-    return list(dict.fromkeys(name for row in first for name in row.fields))
+def _used(given: CrowdColumns) -> set[str]:
+    """Returns the columns that a person named."""
+    return {given.receiver, *filter(None, [given.biz_id]), *given.variables.values()}
 
 
-def _columns(draft: CampaignDraft, titles: Sequence[str], checks: RowChecks) -> CrowdColumns:
+def _wanted(given: CrowdColumns, template: DeclaredTemplate | None) -> set[str]:
+    """Returns the columns to look for."""
+    return _used(given) | set(template.variables if template is not None else ())
+
+
+def _columns(
+    draft: CampaignDraft, names: CrowdNames, template: DeclaredTemplate | None
+) -> CrowdColumns:
     """Returns the use of the columns, with the variables that nobody named. Raises CampaignRefused."""
-    given = draft.columns
-    used = {given.receiver, *filter(None, [given.biz_id]), *given.variables.values()}
-    if missing := sorted(used - set(titles)):
+    given, titles = draft.columns, names.titles
+    if missing := sorted(_used(given) - set(titles)):
+        listed = ", ".join(titles[:_LISTED_NAMES]) or "none"
+        more = ", …" if len(titles) > _LISTED_NAMES else ""
+        raise CampaignRefused(f"the file has no column {missing[0]!r}; it has {listed}{more}")
+    if template is None and not names.are_all:
         raise CampaignRefused(
-            f"the file has no column {missing[0]!r}; it has {', '.join(titles) or 'none'}"
+            f"the file's rows have more than {MOST_NAMES:,} names, and a provider's template takes each:"
+            " leave out those that are no variables"
         )
-    template = checks.templates.get(draft.template)
     if template is not None and template.channel != draft.lane.partition(".")[0]:
         raise CampaignRefused(f"template {draft.template!r} is for {template.channel}")
     variables = given.variables | _by_name(given, titles, template)
@@ -246,8 +250,26 @@ def _campaign(
     )
 
 
+def _checked(campaign: Campaign, checks: RowChecks, now_ms: int) -> SurveyedCampaign:
+    """Returns the campaign with the faults of its first rows. Raises CampaignRefused if all of them are
+    bad, CrowdUnusable."""
+    path, checked = campaign.crowd.path, min(campaign.crowd.rows, CHECKED_ROWS)
+    bad, shown = 0, list[BadRow]()
+    with opened_crowd(campaign.crowd) as file:
+        reader = CrowdReader(file, campaign.crowd, RunPlace())
+        for one in _bad_rows(campaign, islice(reader, CHECKED_ROWS), checks, now_ms):
+            bad += 1
+            if bad <= SHOWN_BAD_ROWS:
+                shown.append(one)
+    if bad == checked:
+        raise CampaignRefused(
+            f"{path}: all of the first {checked:,} rows are bad; line {shown[0].line}: {shown[0].detail}"
+        )
+    return SurveyedCampaign(campaign, checked, bad, shown)
+
+
 def _bad_rows(
-    campaign: Campaign, rows: Sequence[CrowdRow], checks: RowChecks, now_ms: int
+    campaign: Campaign, rows: Iterable[CrowdRow], checks: RowChecks, now_ms: int
 ) -> Iterator[BadRow]:
     builder = RowBuilder(campaign, campaign.id, checks, lambda: now_ms)
     for row in rows:
@@ -257,4 +279,4 @@ def _bad_rows(
             else:
                 builder.build(row.number, row.fields)
         except EnvelopeError as exc:
-            yield BadRow(row.line, exc.code, f"{exc.path}: {exc.detail}")
+            yield BadRow(row.line, exc.code, f"{exc.path}: {exc.detail}"[:DETAIL_AT_MOST])

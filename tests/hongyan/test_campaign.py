@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sqlalchemy import text
 
 from backends.settings import load
 from idempotency.sql_ledger import SqlLedger, open_ledger
+from producer.campaigns import creation
 from producer.campaigns.run_store import runs_of
 from producer.campaigns.store import campaigns_of
 from tests.harness.databases import upgraded
@@ -117,3 +119,17 @@ def test_orders_want_a_reason_and_a_known_campaign(ledger: SqlLedger, hongyan: R
     unknown = hongyan("campaign", "start", "cm-1", *WHY)
     assert unknown.code == 1
     assert "there is no campaign 'cm-1'" in unknown.err
+
+
+def test_a_column_that_only_a_later_row_has_may_be_named(
+    ledger: SqlLedger, hongyan: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(creation, "CHECKED_ROWS", 2)
+    rows = [{"receiver": f"+8613800000{n:03d}", "name": "n", "amount": 1} for n in range(9)]
+    rows[5] |= {"nick": "Li", "order": "o-1"}
+    (folder / "crowd.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    new = ("campaign", "new", "crowd.jsonl", *NEW[3:])
+    made = hongyan(*new, "--biz-id", "order", *WHY)
+    assert made.code == 0, made.err
+    refused = hongyan(*new, "--map", "name=title", *WHY)
+    assert "has no column 'title'; it has receiver, name, amount, nick, order" in refused.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import threading
 from collections import Counter
@@ -16,7 +17,8 @@ import pytest
 from hongyan_client.errors import BufferFull, NotDelivered, SendInDoubt
 from hongyan_client.records import Acknowledged, Record
 from idempotency.ledger import LedgerUnavailable
-from producer.campaigns import run_sender
+from policy.templates.templates import Templates
+from producer.campaigns import creation, crowd_names, run_sender
 from producer.campaigns import runner as runner_module
 from producer.campaigns.contract import (
     BY_ITSELF,
@@ -26,6 +28,7 @@ from producer.campaigns.contract import (
     CrowdColumns,
     RunState,
 )
+from producer.campaigns.row_checks import row_checks
 from producer.campaigns.row_ids import row_id
 from producer.campaigns.run_opening import RunOpening
 from tests.harness.waiting import await_
@@ -67,6 +70,36 @@ def test_each_good_row_is_one_notification_and_bad_rows_are_kept_by_line(
     assert sent["o-1"].id == row_id(run.id, 1)
     assert sent["o-5"].id == row_id(run.id, 5)
     assert sent["o-1"].attributes == {"campaign": one.id}
+
+
+def test_a_variable_that_first_appears_in_a_late_row_of_json_lines_is_sent(
+    desk: CampaignDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(creation, "CHECKED_ROWS", 2)
+    rows = [{"receiver": f"+8613800000{n:03d}", "name": "n"} for n in range(4)]
+    late = rows[3] | {"amount": 7}
+    file = tmp_path / "crowd.jsonl"
+    file.write_text("\n".join(json.dumps(row) for row in [*rows[:3], late]))
+    one = desk.started(file)
+    with desk.running():
+        desk.until(one.id, DONE)
+    amounts = [n.template.params.get("amount") for n in desk.sent() if n.template]
+    assert sorted(map(str, amounts)) == ["7", "None", "None", "None"]
+
+
+def test_a_providers_template_takes_the_names_of_all_rows_within_a_limit(
+    desk: CampaignDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(creation, "CHECKED_ROWS", 2)
+    desk.checks = row_checks(desk.settings, Templates())
+    file = tmp_path / "crowd.jsonl"
+    rows = [{"receiver": f"+8613800000{n:03d}", "code": n} for n in range(5)]
+    rows[4]["shop"] = "late"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    assert desk.made(file).columns.variables == {"code": "code", "shop": "shop"}
+    monkeypatch.setattr(crowd_names, "MOST_NAMES", 2)
+    with pytest.raises(CampaignRefused, match="more than 1,000 names"):
+        desk.made(file)
 
 
 @pytest.mark.parametrize("name", ["crowd.tsv", "crowd.TSV", "crowd.tsv.gz", "Crowd.TSV.GZ"])
