@@ -33,6 +33,15 @@ def prepared(
 ) -> Ready:
     """Fills in missing v, id and created_at, and checks the rest. Keeps unknown fields. Raises
     EnvelopeError."""
+    try:
+        return _prepared(fields, now_ms, render, check)
+    except RecursionError as exc:
+        raise EnvelopeError("not_json", "$", "it is nested too deeply") from exc
+
+
+def _prepared(
+    fields: dict[str, Any], now_ms: int, render: Render | None, check: Check | None
+) -> Ready:
     filled = {"v": envelope.VERSION, "id": new_id(), "created_at": now_ms, **fields}
     try:
         value = msgspec.json.encode(filled)

@@ -75,6 +75,8 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             return _TRUTH.get(text.lower(), text)
         try:
             return json.loads(text)
+        except RecursionError:
+            raise _wrong(path, "the value is nested too deeply") from None
         except ValueError:
             wanted = "a list as JSON, such as [1, 2]" if self.type == "list" else f"{self.type}"
             raise _wrong(path, f"expected {wanted}") from None

@@ -68,6 +68,12 @@ class RowBuilder:
 
     def build(self, row: int, fields: Mapping[str, Any]) -> RowNotification:
         """Returns the notification of a row. Raises EnvelopeError."""
+        try:
+            return self._built(row, fields)
+        except RecursionError as exc:
+            raise EnvelopeError("not_json", "$", "the row is nested too deeply") from exc
+
+    def _built(self, row: int, fields: Mapping[str, Any]) -> RowNotification:
         receiver = self._receiver(fields)
         params = params_of(fields, self._columns, self._template)
         biz_id = self._columns.biz_id

@@ -281,6 +281,9 @@ def test_texts_of_a_command_line_are_read_by_type(tmp_path: Path) -> None:
     assert template.parsed(texts) == {"a": 7, "b": True, "c": ["x"], "d": "7"}
     with pytest.raises(TemplateError, match="c: expected a list as JSON"):
         template.parsed({"c": "x,y"})
+    for name in "ac":
+        with pytest.raises(TemplateError, match=f"^{name}: the value is nested too deeply"):
+            template.parsed({name: "[" * 5_000})
 
 
 # ---- forms for single providers ----------------------------------------------------------------

@@ -8,26 +8,33 @@ import os
 import threading
 from collections import Counter
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backends.settings import Settings
 from hongyan_client.errors import BufferFull, NotDelivered, SendInDoubt
 from hongyan_client.records import Acknowledged, Record
 from idempotency.ledger import LedgerUnavailable
+from message.envelope import EnvelopeError
 from policy.templates.templates import Templates
 from producer.campaigns import creation, crowd_names, run_sender
 from producer.campaigns import runner as runner_module
 from producer.campaigns.contract import (
     BY_ITSELF,
+    Campaign,
+    CampaignLimits,
     CampaignRefused,
     CampaignSchedule,
     CampaignState,
     CrowdColumns,
+    CrowdSource,
     RunState,
 )
+from producer.campaigns.notifications import RowBuilder
 from producer.campaigns.row_checks import row_checks
 from producer.campaigns.row_ids import row_id
 from producer.campaigns.run_opening import RunOpening
@@ -100,6 +107,48 @@ def test_a_providers_template_takes_the_names_of_all_rows_within_a_limit(
     monkeypatch.setattr(crowd_names, "MOST_NAMES", 2)
     with pytest.raises(CampaignRefused, match="more than 1,000 names"):
         desk.made(file)
+
+
+@pytest.mark.parametrize("cell", ["[" * 1_000, "[" * 5_000])
+def test_a_cell_that_is_nested_too_deeply_makes_its_row_bad(
+    desk: CampaignDesk, tmp_path: Path, cell: str
+) -> None:
+    file = tmp_path / "crowd.csv"
+    file.write_text(f"receiver,name,amount\n+8613800000001,n,{cell}\n+8613800000002,n,1\n")
+    one = desk.started(file)
+    with desk.running():
+        desk.until(one.id, DONE, PAUSED)
+    run = desk.run_of(one.id)
+    assert (run.sent, run.bad) == (1, 1)
+    (bad,) = desk.runs.every_bad_row(run.id)
+    assert (bad.line, bad.code) == (2, "variable_type")
+
+
+@pytest.mark.parametrize("depth", range(400, 1_000, 20))
+def test_a_row_of_any_depth_is_a_notification_or_a_bad_row(depth: int, tmp_path: Path) -> None:
+    """What can be read as JSON may still be too deep to be written."""
+    source = CrowdSource(path="/c.jsonl", format="jsonl", size=1, sha256="0", rows=1)
+    campaign = Campaign(
+        id="cm-1",
+        state=CampaignState.RUNNING,
+        version=1,
+        lane="sms.marketing",
+        template="SMS_1",
+        crowd=source,
+        columns=CrowdColumns(variables={"x": "x"}),
+        schedule=CampaignSchedule(),
+        limits=CampaignLimits(),
+        author="li",
+        reason="r",
+        created_at=1,
+        since=1,
+    )
+    value: Any = "a"
+    for _ in range(depth):
+        value = [value]
+    builder = RowBuilder(campaign, "r-1", row_checks(Settings(), Templates()), lambda: 1)
+    with suppress(EnvelopeError):
+        builder.build(1, {"receiver": "+8613800000001", "x": value})
 
 
 @pytest.mark.parametrize("name", ["crowd.tsv", "crowd.TSV", "crowd.tsv.gz", "Crowd.TSV.GZ"])
