@@ -94,7 +94,7 @@ class FleetReader:
             found.append(GATEWAY)
         if self._settings.relay.outbox_url:
             found.append(RELAY)
-        if self._campaigns.open():
+        if self._campaigns.open_counts():
             found.append(CAMPAIGNS)
         if self._settings.lookback.biz_types:
             found.append(LOOKBACK)

@@ -106,13 +106,14 @@ class CampaignRunner:
         Raises LedgerError."""
         self.last_look = self._monotonic()
         self._threads = {name: one for name, one in self._threads.items() if one.is_alive()}
-        found = self._parts.store.open()
-        paused = self._parts.store.paused_by(BY_ITSELF)
-        now = self._parts.store.now_ms()
-        self._unsent = self._unsent_runs(found, now)
-        waiting = list(self._unsent.values())
-        self._parts.telemetry.seen(found, len(self._threads), paused, waiting)
-        for campaign in found:
+        store = self._parts.store
+        now = store.now_ms()
+        running, due = store.running(), store.due(now)
+        self._unsent = self._unsent_runs(running, now)
+        waits = [*self._unsent.values(), *(one.next_at for one in due if one.next_at)]
+        open_, paused = store.open_counts(), store.paused_by(BY_ITSELF)
+        self._parts.telemetry.seen(open_, len(self._threads), paused, waits)
+        for campaign in (*running, *due):
             if self._stop.is_set():
                 return
             try:
@@ -130,18 +131,14 @@ class CampaignRunner:
         for thread in self._threads.values():
             thread.join(max(0.0, until - self._monotonic()))
 
-    def _unsent_runs(self, found: Sequence[Campaign], now: int) -> dict[str, int]:
+    def _unsent_runs(self, running: Sequence[Campaign], now: int) -> dict[str, int]:
         """Returns the open runs within their hours that no process sends, each with the time of the first
         look that saw it so. Raises LedgerError."""
-        running = [
-            one.id
-            for one in found
-            if one.state is CampaignState.RUNNING
-            and one.id not in self._threads
-            and _within_hours(one, now)
+        others = [
+            one.id for one in running if one.id not in self._threads and _within_hours(one, now)
         ]
-        sent = self._parts.duties.held([duty_of(name) for name in running])
-        return {name: self._unsent.get(name, now) for name in running if duty_of(name) not in sent}
+        sent = self._parts.duties.held([duty_of(name) for name in others])
+        return {name: self._unsent.get(name, now) for name in others if duty_of(name) not in sent}
 
     def _serve(self, campaign: Campaign, now: int) -> None:
         """Opens the campaign's run if its time has come, and sends an open one that no process sends. A run

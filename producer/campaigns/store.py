@@ -31,16 +31,22 @@ _JSON: Final = {
 }
 CAMPAIGNS: Final = RowKind("campaigns", "campaign", can_move, CampaignOvertaken)
 _BY_ID: Final = text(f"SELECT {COLUMNS} FROM campaigns WHERE id = :id")  # noqa: S608 - ours
-_OPEN: Final = text(f"""
-SELECT {COLUMNS} FROM campaigns WHERE state IN ('SCHEDULED', 'RUNNING')
- ORDER BY created_at, id LIMIT :limit""")  # noqa: S608 - ours
+_OPEN: Final = "state IN ('SCHEDULED', 'RUNNING')"  # as the index campaigns_open has it
+_COUNTS: Final = text(f"SELECT state, count(*) FROM campaigns WHERE {_OPEN} GROUP BY state")  # noqa: S608
+_RUNNING: Final = text(f"""
+SELECT {COLUMNS} FROM campaigns WHERE {_OPEN} AND state = 'RUNNING' ORDER BY created_at, id""")  # noqa: S608
+_DUE: Final = text(f"""
+SELECT {COLUMNS} FROM campaigns WHERE {_OPEN} AND state = 'SCHEDULED' AND next_at <= :now
+ ORDER BY next_at, id LIMIT :limit""")  # noqa: S608 - ours
 _PAUSED_BY: Final = text("""
 SELECT id FROM campaigns WHERE state = 'PAUSED' AND noted_by = :by ORDER BY since, id LIMIT :limit""")
 _NEWEST: Final = text(f"""
 SELECT {COLUMNS} FROM campaigns WHERE (created_at, id) < (:before, :before_id)
  ORDER BY created_at DESC, id DESC LIMIT :limit""")  # noqa: S608 - ours
 _LATEST: Final = 2**62
-MOST_OPEN: Final = 1_000
+MOST_DUE: Final = 1_000
+"""Due campaigns of one look; the others are due longer at the next one."""
+_MOST_PAUSED: Final = 1_000
 CampaignNoted = Callable[[Connection, Campaign], None]
 """Writes more in the transaction of a campaign's change; takes the campaign after the change."""
 
@@ -69,14 +75,25 @@ class CampaignStore(LedgerPart):
             found = connection.execute(_BY_ID, {"id": campaign_id}).one_or_none()
         return campaign_of(found) if found is not None else None
 
-    def open(self) -> list[Campaign]:
-        """Returns the campaigns that wait for their time or are running, the oldest first."""
+    def open_counts(self) -> dict[CampaignState, int]:
+        """Returns the numbers of SCHEDULED and of RUNNING campaigns."""
         with self._transaction() as connection:
-            return [campaign_of(row) for row in connection.execute(_OPEN, {"limit": MOST_OPEN})]
+            return {CampaignState(state): count for state, count in connection.execute(_COUNTS)}
+
+    def running(self) -> list[Campaign]:
+        """Returns all RUNNING campaigns, the oldest first: any of them may need a process."""
+        with self._transaction() as connection:
+            return [campaign_of(row) for row in connection.execute(_RUNNING)]
+
+    def due(self, now_ms: int) -> list[Campaign]:
+        """Returns SCHEDULED campaigns whose time has come, those that wait longest first."""
+        with self._transaction() as connection:
+            found = connection.execute(_DUE, {"now": now_ms, "limit": MOST_DUE})
+            return [campaign_of(row) for row in found]
 
     def paused_by(self, name: str) -> list[str]:
         """Returns the ids of paused campaigns whose note is of that name, the oldest first."""
-        asked = {"by": name, "limit": MOST_OPEN}
+        asked = {"by": name, "limit": _MOST_PAUSED}
         with self._transaction() as connection:
             return list(connection.execute(_PAUSED_BY, asked).scalars())
 

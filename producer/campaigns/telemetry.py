@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -36,18 +36,17 @@ class CampaignTelemetry:
 
     def seen(
         self,
-        campaigns: Sequence[Campaign],
+        open_: Mapping[CampaignState, int],
         sending: int,
-        paused: Sequence[str] = (),
-        unsent: Sequence[int] = (),
+        paused: Sequence[str],
+        waits: Iterable[int],
     ) -> None:
-        """Shows the open campaigns, the number of runs that this process sends, the campaigns that paused
-        themselves, and since when open runs have been without a process."""
+        """Shows the numbers of open campaigns, the number of runs that this process sends, the campaigns
+        that paused themselves, and since when due and open runs have waited for a process."""
         self._paused = paused
-        self._open = Counter(one.state for one in campaigns)
+        self._open = Counter(open_)
         self._sending = sending
-        due = [one.next_at for one in campaigns if one.next_at]
-        self._due_at = min([*due, *unsent], default=None)
+        self._due_at = min(waits, default=None)
 
     def backlog(self) -> BacklogSnapshot:
         """Returns the runs under way and the time by which the first due one is late, as of the last look.

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from sqlalchemy import text
 
 from backends.settings import DatabaseSettings, Settings
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from producer.campaigns import runner as runner_module
+from producer.campaigns import store as store_module
 from producer.campaigns.contract import (
     Campaign,
     CampaignLimits,
@@ -79,6 +81,11 @@ class Process:
     def late_s(self) -> float:
         return self.registry.get_sample_value("hongyan_campaigns_late_seconds") or 0.0
 
+    @property
+    def scheduled(self) -> float | None:
+        labels = {"state": "SCHEDULED"}
+        return self.registry.get_sample_value("hongyan_campaigns_open", labels)
+
     def look(self) -> None:
         self.runner.run_once()
         await_(lambda: self.sender.sent >= set(self.runner._threads), what="its runs are sent")
@@ -101,7 +108,9 @@ class Fleet:
         self.processes.append(found)
         return found
 
-    def due(self, count: int, prefix: str = "cm", hours: str = "") -> list[str]:
+    def due(
+        self, count: int, prefix: str = "cm", hours: str = "", late_s: int = LATE_S
+    ) -> list[str]:
         now = self.store.now_ms()
         for number in range(count):
             made = self.store.make(
@@ -121,12 +130,14 @@ class Fleet:
                     since=now,
                 )
             )
-            due = now - LATE_S * 1_000
+            due = now - late_s * 1_000
             self.store.advance(made, state=CampaignState.SCHEDULED, next_at=due)
         return [f"{prefix}-{number:02}" for number in range(count)]
 
     def states(self) -> list[str]:
-        return [one.state.value for one in self.store.open()]
+        newest = self.store.newest(100)
+        states = [one.state.value for one in reversed(newest)]
+        return [one for one in states if one in ("SCHEDULED", "RUNNING")]
 
 
 @pytest.fixture
@@ -201,3 +212,43 @@ def test_a_run_outside_its_hours_takes_no_place_and_is_not_late(fleet: Fleet) ->
     assert first.sender.sent == set(names)
     assert fleet.states() == ["RUNNING"] * 2 * PLACES
     assert first.late_s == 0
+
+
+def test_many_campaigns_that_wait_for_their_time_hold_up_no_newer_one(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "MOST_DUE", 2)
+    fleet.due(5, "crons", late_s=-3_600)
+    names = fleet.due(1, "newer")
+    first = fleet.process()
+    first.look()
+    assert first.sender.sent == set(names)
+    assert first.scheduled == 6
+    first.look()
+    assert (first.scheduled, first.late_s) == (5, 0)
+
+
+def test_of_many_due_campaigns_those_that_wait_longest_go_first(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "MOST_DUE", 1)
+    fleet.due(3, "short", late_s=60)
+    names = fleet.due(1, "long")
+    first = fleet.process()
+    first.look()
+    assert first.sender.sent == set(names)
+    assert first.late_s == pytest.approx(LATE_S, abs=60)
+    first.look()
+    assert len(first.sender.sent) == 2
+
+
+def test_a_look_reads_the_index_of_open_campaigns(fleet: Fleet) -> None:
+    fleet.due(3)
+    with fleet.ledger.database.begin() as connection:
+        if connection.dialect.name == "postgresql":
+            pytest.skip("its planner reads so small a table whole")
+        for statement in (store_module._COUNTS, store_module._RUNNING, store_module._DUE):
+            asked = text(f"EXPLAIN QUERY PLAN {statement.text}")
+            values = {"now": 1, "limit": 1} if statement is store_module._DUE else {}
+            plan = "\n".join(str(row) for row in connection.execute(asked, values))
+            assert "campaigns_open" in plan

@@ -366,15 +366,15 @@ def test_rows_that_kafka_did_not_take_go_again_under_the_same_id(
 def test_a_runner_says_why_the_database_gave_no_answer(
     desk: CampaignDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cause, kept = "the ledger's database took too long: statement cancelled", desk.store.open
+    cause, kept = "the ledger's database took too long: statement cancelled", desk.store.running
 
     def slow() -> None:
         raise LedgerUnavailable(cause)
 
     with desk.running() as runner:
-        monkeypatch.setattr(desk.store, "open", slow)
+        monkeypatch.setattr(desk.store, "running", slow)
         await_(lambda: runner.database_away == cause, what="it says so")
-        monkeypatch.setattr(desk.store, "open", kept)
+        monkeypatch.setattr(desk.store, "running", kept)
         await_(lambda: runner.database_away is None, what="the database is back")
 
 
