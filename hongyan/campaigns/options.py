@@ -66,7 +66,10 @@ Separator = Annotated[
     str, typer.Option("--separator", metavar="CHARACTER", help="Between the cells of CSV.")
 ]
 Campaign = Annotated[
-    str, typer.Option("--campaign", metavar="NAME", help="A name; the same twice is one campaign.")
+    str,
+    typer.Option(
+        "--campaign", metavar="NAME", help="A name; the same order twice is one campaign."
+    ),
 ]
 Reason = Annotated[
     str,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import Connection
 
 from producer.campaigns.contract import (
@@ -15,6 +16,7 @@ from producer.campaigns.contract import (
     CampaignOvertaken,
     CampaignRefused,
     CampaignState,
+    CrowdSource,
     RunState,
     can_move,
 )
@@ -44,10 +46,16 @@ class CampaignActions:
         self._also = also
 
     def make(self, draft: CampaignDraft, checks: RowChecks) -> SurveyedCampaign:
-        """Looks through the file and makes a NEW campaign; nothing is sent."""
+        """Looks through the file and makes a NEW campaign; nothing is sent. The same order under the same
+        name returns the campaign that is there; another one is refused."""
         draft = draft._replace(author=_author(draft.author), reason=_text(draft.reason))
         found = surveyed(draft, checks, self._store.now_ms())
-        return found._replace(campaign=self._store.make(found.campaign, self._also))
+        made = self._store.make(found.campaign, self._also)
+        if other := _difference(made, found.campaign):
+            raise CampaignRefused(
+                f"there is a campaign {made.id} already, with {other}: give this one a name of its own"
+            )
+        return found._replace(campaign=made)
 
     def get(self, campaign_id: str) -> Campaign:
         """Returns a campaign."""
@@ -138,6 +146,24 @@ class CampaignActions:
             raise CampaignRefused(
                 f"campaign {campaign.id} was changed meanwhile{by} and is {now.state}: look at it again"
             ) from None
+
+
+def _difference(there: Campaign, ordered: Campaign) -> str:
+    """Returns the part in which a campaign is not the one that was ordered; empty if it is."""
+    parts = {
+        "another lane": there.lane == ordered.lane,
+        "another template": there.template == ordered.template,
+        "another crowd file": _crowd(there) == _crowd(ordered),
+        "other columns": there.columns == ordered.columns,
+        "other times": there.schedule == ordered.schedule,
+        "other limits": there.limits == ordered.limits,
+    }
+    return next((part for part, is_same in parts.items() if not is_same), "")
+
+
+def _crowd(campaign: Campaign) -> CrowdSource:
+    """Returns the crowd file without its path: the same bytes, read alike, are the same crowd."""
+    return msgspec.structs.replace(campaign.crowd, path="")
 
 
 def _first_due(campaign: Campaign, now: int) -> int:

@@ -6,6 +6,7 @@ read again, built and checked as a run does it. No row is kept.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -14,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from backends.settings import Settings
 from message.envelope import EnvelopeError
+from message.foreign_text import shown_name
 from message.vocabulary import lane_named
 from policy.templates.templates import DeclaredTemplate
 from producer.campaigns.contract import (
@@ -44,6 +46,7 @@ CHECKED_ROWS: Final = 1_000
 """Rows that are built and checked before the campaign is made."""
 SHOWN_BAD_ROWS: Final = 20
 _LISTED_NAMES: Final = 50
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _GZIP: Final = b"\x1f\x8b"
 _TABS: Final = ".tsv"
 _FORMATS: Final[Mapping[str, Literal["csv", "jsonl"]]] = {
@@ -69,7 +72,7 @@ class CampaignDraft(NamedTuple):
     encoding: Literal["utf-8", "gb18030"] = "utf-8"
     separator: str = ","
     campaign_id: str = ""
-    """The same twice is one campaign."""
+    """A name: the same order under it is one campaign. Empty: one is made."""
 
 
 def limits_from(
@@ -107,6 +110,7 @@ class SurveyedCampaign(NamedTuple):
 
 def surveyed(draft: CampaignDraft, checks: RowChecks, now_ms: int) -> SurveyedCampaign:
     """Returns the campaign that a draft describes, not yet written. Raises CampaignRefused."""
+    _check_name(draft.campaign_id)
     if lane_named(draft.lane) is None:
         raise CampaignRefused(f"there is no lane {draft.lane!r}: write CHANNEL.KIND")
     _check_times(draft, now_ms)
@@ -120,6 +124,15 @@ def surveyed(draft: CampaignDraft, checks: RowChecks, now_ms: int) -> SurveyedCa
         return _checked(campaign, checks, now_ms)
     except CrowdUnusable as exc:
         raise CampaignRefused(str(exc)) from exc
+
+
+def _check_name(name: str) -> None:
+    """Names are parts of the names of runs, of paths of the console, and of command lines."""
+    if name and not _NAME.fullmatch(name):
+        raise CampaignRefused(
+            f"{shown_name(name)!r} is no name of a campaign: write at most 64 letters, digits, `.`, `_` and"
+            " `-`, with a letter or a digit first"
+        )
 
 
 def _check_times(draft: CampaignDraft, now_ms: int) -> None:

@@ -59,7 +59,8 @@ class CampaignStore(LedgerPart):
     """Every method is one transaction and raises LedgerError; a write CampaignOvertaken, too."""
 
     def make(self, new: Campaign, also: CampaignNoted = nothing_noted) -> Campaign:
-        """Writes a NEW campaign, and calls `also`. Returns the one that is there, if its id is known."""
+        """Writes a NEW campaign, and calls `also`. Returns the one that is there, if its id is known: the
+        caller compares it."""
         with self._begin() as (connection, now):
             found = connection.execute(_BY_ID, {"id": new.id}).one_or_none()
             if found is not None:

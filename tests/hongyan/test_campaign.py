@@ -133,3 +133,41 @@ def test_a_column_that_only_a_later_row_has_may_be_named(
     assert made.code == 0, made.err
     refused = hongyan(*new, "--map", "name=title", *WHY)
     assert "has no column 'title'; it has receiver, name, amount, nick, order" in refused.err
+
+
+def test_the_same_order_under_a_name_is_one_campaign_and_another_is_refused(
+    ledger: SqlLedger, hongyan: Run, folder: Path
+) -> None:
+    named = (*NEW, "--campaign", "weekly", "--set", "name=you", *WHY)
+    assert hongyan(*named).code == 0
+    again = hongyan(*NEW, "--campaign", "weekly", "--set", "name=you", "--reason", "lost answer")
+    assert (again.code, again.out.split()[0]) == (0, "weekly")
+    (folder / "same.csv").write_bytes((folder / "crowd.csv").read_bytes())
+    moved = ("campaign", "new", "same.csv", *named[3:])
+    assert hongyan(*moved).code == 0
+    for further, other in (
+        (("--set", "name=me"), "other columns"),
+        (("--cron", "0 9 * * *"), "other times"),
+        (("--zone", "Europe/Berlin"), "other times"),
+        (("--rate", "3"), "other limits"),
+        (("--once-per-receiver",), "other limits"),
+        (("--lane", "sms.notice"), "another lane"),
+    ):
+        refused = hongyan(*named, *further)
+        assert refused.code == 1
+        assert f"there is a campaign weekly already, with {other}" in refused.err
+    with (folder / "crowd.csv").open("a") as file:
+        file.write("+8613800000003,Zhao,5\n")
+    assert "with another crowd file" in hongyan(*named).err
+    (stored,) = campaigns_of(ledger).newest(10)
+    assert (stored.crowd.rows, stored.reason) == (2, "autumn sale")
+
+
+@pytest.mark.parametrize("name", [".", "..", "-x", "a b", "a/b", "wöchentlich", "x" * 65, "a\n"])
+def test_a_name_that_does_not_fit_is_one_sentence(
+    ledger: SqlLedger, hongyan: Run, name: str
+) -> None:
+    said = hongyan(*NEW, f"--campaign={name}", "--set", "name=you", *WHY)
+    assert said.code == 1
+    assert "is no name of a campaign: write at most 64 letters" in " ".join(said.err.split())
+    assert not campaigns_of(ledger).newest(10)
