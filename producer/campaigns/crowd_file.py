@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
@@ -25,6 +24,8 @@ from producer.campaigns.crowd_rows import (
 _CHUNK: Final = 1 << 20
 _BUFFER: Final = 1 << 18
 _SEEK_STEP: Final = 1 << 26
+BLOCK_BYTES: Final = 1 << 20
+"""Bytes of lines after which a block of rows ends."""
 _BROKEN: Final = (OSError, EOFError, zlib.error)
 KeepGoing = Callable[[], None]
 """Is called between two parts of a long reading; raises what shall end it."""
@@ -120,6 +121,9 @@ class CrowdReader:
                 _seek(file, reached.place, keep_going)
                 lines = CrowdLines(file, reached.line, reached.place)
         self._rows = rows_of(lines, parse, reached.done)
+        self._place = reached.place
+        self.is_over = False
+        """Whether `take` met the end of the file."""
 
     def _parser(self, lines: CrowdLines) -> Parse:
         if self._source.format == "jsonl":
@@ -134,9 +138,18 @@ class CrowdReader:
                 yield row
 
     def take(self, most: int) -> list[CrowdRow]:
-        """Returns the next rows; none at the end. Raises CrowdUnusable."""
+        """Returns the next rows: at most `most`, and none after BLOCK_BYTES of lines. Raises
+        CrowdUnusable."""
+        taken, end = list[CrowdRow](), self._place + BLOCK_BYTES
         with _errors(self._source.path):
-            return list(islice(self._rows, most))
+            while len(taken) < most and self._place < end:
+                row = next(self._rows, None)
+                if row is None:
+                    self.is_over = True
+                    break
+                taken.append(row)
+                self._place = row.place
+        return taken
 
 
 def _seek(file: BinaryIO, place: int, keep_going: KeepGoing) -> None:

@@ -51,7 +51,7 @@ log = structlog.get_logger(__name__)
 WINDOW: Final = 2_000
 """Most rows that are taken up after the written checkpoint."""
 BLOCK: Final = 200
-"""Most rows taken up at once."""
+"""Most rows taken up at once; a block ends at BLOCK_BYTES of lines, too."""
 CHECKPOINT_S: Final = 0.5
 LOOK_S: Final = 1.0
 """Interval between two looks at a person's orders."""
@@ -168,7 +168,7 @@ class RunSender:
                 return len(rows)
             self._take_row(row)
             self._judge()
-        self._over = len(rows) < most
+        self._over = self._in.reader.is_over
         return len(rows)
 
     def _take_row(self, row: CrowdRow) -> None:

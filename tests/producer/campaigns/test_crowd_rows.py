@@ -171,6 +171,28 @@ def test_a_reader_goes_on_after_a_loop_that_was_left(tmp_path: Path) -> None:
         assert [row.number for row in reader] == [5, 6, 7, 8, 9]
 
 
+def test_a_block_of_rows_ends_at_its_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "crowd.csv.gz"
+    line = b"1," + b"x" * (crowd_file.BLOCK_BYTES // 4) + b"\n"
+    file.write_bytes(gzip.compress(b"receiver,name\n" + line * 10 + b"2,last\n"))
+    source = source_of(file, packed=True)
+    with opened_crowd(source) as opened:
+        reader, blocks = CrowdReader(opened, source, RunPlace()), list[list[int]]()
+        while not reader.is_over:
+            blocks.append([row.number for row in reader.take(200)])
+    assert blocks == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11]]
+
+
+def test_a_take_of_few_rows_says_when_the_file_is_over(tmp_path: Path) -> None:
+    file = tmp_path / "crowd.csv"
+    file.write_text("receiver\n" + "1\n" * 5)
+    source = source_of(file)
+    with opened_crowd(source) as opened:
+        reader = CrowdReader(opened, source, RunPlace())
+        found = [(len(reader.take(3)), reader.is_over) for _ in range(3)]
+    assert found == [(3, False), (2, True), (0, True)]
+
+
 def test_ids_follow_from_run_and_row_and_are_uuids() -> None:
     assert row_id("cm-1.17", 1) == row_id("cm-1.17", 1)
     made = {row_id(run, row) for run in ("cm-1.17", "cm-1.1", "cm-2.17") for row in range(1_000)}

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import threading
+import tracemalloc
 from collections import Counter
 from concurrent.futures import Future
 from contextlib import suppress
@@ -107,6 +108,20 @@ def test_a_providers_template_takes_the_names_of_all_rows_within_a_limit(
     monkeypatch.setattr(crowd_names, "MOST_NAMES", 2)
     with pytest.raises(CampaignRefused, match="more than 1,000 names"):
         desk.made(file)
+
+
+def test_the_check_of_a_new_campaign_keeps_no_row(desk: CampaignDesk, tmp_path: Path) -> None:
+    file, cell = tmp_path / "crowd.jsonl.gz", "x" * 200_000
+    rows = [{"receiver": f"+86138{n:08d}", "name": "n", "note": cell} for n in range(100)]
+    file.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    tracemalloc.start()
+    try:
+        made = desk.made(file)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert made.crowd.rows == 100
+    assert most < 20 * len(cell), "100 rows were read"
 
 
 @pytest.mark.parametrize("cell", ["[" * 1_000, "[" * 5_000])
