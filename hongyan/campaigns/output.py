@@ -86,11 +86,15 @@ def campaign_line(campaign: Campaign) -> str:
 
 
 def zone_time(campaign: Campaign, at: int | None) -> str:
-    """Returns a time on the clock of the campaign's zone."""
+    """Returns a time on the clock of the campaign's zone; the number for one that no clock shows, which
+    older programs took."""
     if at is None:
         return "-"
     zone = ZoneInfo(campaign.schedule.zone)
-    return f"{datetime.fromtimestamp(at / _MS, UTC).astimezone(zone):%Y-%m-%d %H:%M:%S %Z}"
+    try:
+        return f"{datetime.fromtimestamp(at / _MS, UTC).astimezone(zone):%Y-%m-%d %H:%M:%S %Z}"
+    except (ValueError, OverflowError):
+        return f"{at} ms"
 
 
 def _hours(campaign: Campaign) -> str:

@@ -22,6 +22,9 @@ _MS: Final = 1_000
 _FIELDS: Final = 5
 _MOST_STEPS: Final = 200
 """Times of an expression that may fall on or before the time asked for, about a change of the clock."""
+_FIRST_YEAR: Final = 2000
+_LAST_YEAR: Final = 9998
+"""Each clock can show a time of these years; those of the years 1 and 9999 only some."""
 _LONGEST_SKIP: Final = timedelta(hours=25)
 """No clock was put forward by more: Samoa skipped a day in 2011."""
 
@@ -67,10 +70,14 @@ def once_at(text: str, zone: ZoneInfo) -> int:
     Raises CampaignRefused."""
     try:
         written = datetime.fromisoformat(text.strip())
-    except ValueError:
+    except (ValueError, OverflowError):
         raise CampaignRefused(
             f"{text!r} is no time: write 2026-12-24 09:00, or 2026-12-24T09:00+08:00"
         ) from None
+    if not _FIRST_YEAR <= written.year <= _LAST_YEAR:
+        raise CampaignRefused(
+            f"{text!r} is out of range: give a year from {_FIRST_YEAR} to {_LAST_YEAR}"
+        )
     instant = written if written.tzinfo else instant_of(written, zone)
     return int(instant.timestamp() * _MS)
 

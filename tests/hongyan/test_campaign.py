@@ -100,6 +100,8 @@ def test_bad_rows_of_the_last_run_are_csv(ledger: SqlLedger, hongyan: Run) -> No
         (("--map", "name=title"), 1, "has no column 'title'"),
         (("--set", "name=you", "--at", "2020-01-01 09:00"), 1, "the time is over"),
         (("--set", "name=you", "--at", "tomorrow"), 1, "is no time"),
+        (("--set", "name=you", "--at", "0001-01-01"), 1, "give a year from 2000 to 9998"),
+        (("--set", "name=you", "--at", "9999-12-31 23:59-12:00"), 1, "from 2000 to 9998"),
         (("--set", "name=you", "--zone", "Mars/Base"), 1, "there is no time zone"),
         (("--at", "2030-01-01 09:00", "--cron", "0 9 * * *"), 2, "either --at or --cron"),
         (("--encoding", "latin1"), 2, "--encoding is utf-8 or gb18030"),
@@ -171,3 +173,18 @@ def test_a_name_that_does_not_fit_is_one_sentence(
     assert said.code == 1
     assert "is no name of a campaign: write at most 64 letters" in " ".join(said.err.split())
     assert not campaigns_of(ledger).newest(10)
+
+
+def test_a_time_that_no_clock_shows_does_not_end_the_listing(
+    ledger: SqlLedger, hongyan: Run
+) -> None:
+    """An older program took it."""
+    made = hongyan(*NEW, "--set", "name=you", *WHY, "--json").json["campaign"]["id"]
+    hongyan("campaign", "start", made, *WHY)
+    with ledger.database.begin() as connection:
+        connection.execute(text("UPDATE campaigns SET next_at = 253402343940000"))
+    listed = hongyan("campaign", "list", "--json")
+    assert listed.code == 0
+    shown = hongyan("campaign", "list")
+    assert shown.code == 0
+    assert "253402343940000 ms" in " ".join(shown.out.split())

@@ -75,6 +75,25 @@ def test_one_time_is_read_on_the_zones_clock_or_with_its_offset() -> None:
     assert once_at("2026-11-01 01:30", zone_of(NEW_YORK)) == ms("2026-11-01T05:30Z")
 
 
+@pytest.mark.parametrize(
+    "text", ["0001-01-01", "1970-01-01", "1999-12-31 23:59", "9999-12-31 23:59-12:00", "9999-01-01"]
+)
+@pytest.mark.parametrize("zone", ["Asia/Shanghai", "America/New_York", "UTC"])
+def test_a_time_near_the_ends_of_the_calendar_is_refused(text: str, zone: str) -> None:
+    with pytest.raises(CampaignRefused, match="give a year from 2000 to 9998"):
+        once_at(text, zone_of(zone))
+
+
+@pytest.mark.parametrize("text", ["2000-01-01 00:00+14:00", "9998-12-31 23:59-12:00"])
+def test_the_first_and_the_last_time_can_be_shown_on_each_clock(text: str) -> None:
+    at = once_at(text, zone_of("UTC"))
+    for zone in ("Pacific/Kiritimati", "Etc/GMT+12"):
+        assert datetime.fromtimestamp(at / 1_000, UTC).astimezone(zone_of(zone)).year in (
+            *(1999, 2000),
+            *(9998, 9999),
+        )
+
+
 def test_a_single_time_that_is_over_is_not_due_again() -> None:
     schedule = CampaignSchedule(at=1_000)
     assert next_due(schedule, 999) == 1_000
