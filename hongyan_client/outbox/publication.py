@@ -29,30 +29,52 @@ ENDED: Final = "every attempt ended with the process that made it"
 _NO_ANSWER: Final = "Kafka did not answer before the lease ended"
 
 
-class BatchEnds:
-    """The ends of one batch's records. The publisher's polling thread writes them; one thread waits."""
+def _nothing() -> None:
+    """Does nothing."""
 
-    def __init__(self) -> None:
+
+class BatchEnds:
+    """The ends of one batch's records. The publisher's polling thread writes them; one thread reads."""
+
+    def __init__(self, on_all: Callable[[], None] = _nothing) -> None:
+        """`on_all` is called when the last record has ended, at times twice. It must be quick."""
         self._ends: dict[int, Acknowledged | SendFailed] = {}
         self._count = -1  # records that were handed over; the publishing thread sets it once
         self._all = threading.Event()
+        self._on_all = on_all
 
     def note(self, number: int, end: Acknowledged | SendFailed) -> None:
         """Notes the end of one record."""
         self._ends[number] = end
         if len(self._ends) == self._count:
-            self._all.set()
+            self._tell()
 
     def expect(self, count: int) -> None:
         """Says how many records were handed over."""
         self._count = count
         if len(self._ends) == count:
-            self._all.set()
+            self._tell()
 
-    def wait(self, timeout_s: float) -> Mapping[int, Acknowledged | SendFailed]:
-        """Returns the ends by the records' numbers, after `timeout_s` seconds those that there are."""
+    def wait(self, timeout_s: float) -> None:
+        """Waits until all records have ended, at most `timeout_s` seconds."""
         self._all.wait(timeout_s)
+
+    @property
+    def all(self) -> bool:
+        """Whether all records have ended."""
+        return self._all.is_set()
+
+    def __len__(self) -> int:
+        """Returns how many records have ended."""
+        return len(self._ends)
+
+    def noted(self) -> Mapping[int, Acknowledged | SendFailed]:
+        """Returns the ends that there are, by the records' numbers."""
         return self._ends.copy()
+
+    def _tell(self) -> None:
+        self._all.set()
+        self._on_all()
 
 
 class StartedBatch(NamedTuple):
@@ -71,13 +93,68 @@ class StartedBatch(NamedTuple):
 
 
 class EndedBatch(NamedTuple):
-    """A batch after its publication, ready to be marked."""
+    """A batch after its publication, or a part of one, ready to be marked."""
 
     token: int
-    sent: Sequence[ClaimedRow]
-    places: Sequence[Acknowledged]
+    sent: list[ClaimedRow]
+    places: list[Acknowledged]
     """Of the rows that were sent, in their order."""
-    failed: Sequence[FailedRow]
+    failed: list[FailedRow]
+
+
+class BatchProgress:
+    """Rows of a started batch that have not ended. It keeps no other row. One thread uses it."""
+
+    def __init__(self, started: StartedBatch, chance: Callable[[], float] = random.random) -> None:
+        self._token = started.token
+        self._ends = started.ends
+        self._open = dict(enumerate(started.open))  # by the records' numbers; `part` takes them out
+        self._parts = 0  # ends that were returned; `part` writes it
+        self._recordless = [FailedRow(row, ENDED, True, None) for row in started.spent]
+        self._recordless += started.wrong
+        self._chance = chance
+        self.size = sum(len(row.payload) for row in started.open)
+        """Characters of the open rows' bodies; `part` writes it."""
+
+    @property
+    def rows(self) -> int:
+        """Rows without an end."""
+        return len(self._open)
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether Kafka's client has reported each record."""
+        return self._ends.all
+
+    @property
+    def news(self) -> bool:
+        """Whether `part` would return a row."""
+        return len(self._ends) > self._parts or bool(self._recordless)
+
+    def part(self, *, last: bool = False) -> EndedBatch:
+        """Returns the rows that have ended since the last call. `last`: all that are left; a record without
+        an acknowledgement is in doubt."""
+        ended = EndedBatch(self._token, [], [], self._recordless)
+        self._recordless = []
+        ends = self._ends.noted()
+        self._parts = len(ends)
+        over = self._open if last else ends.keys() & self._open.keys()
+        for number in sorted(over):
+            self._end(self._open.pop(number), ends.get(number), ended)
+        return ended
+
+    def _end(
+        self, row: ClaimedRow, end: Acknowledged | SendFailed | None, ended: EndedBatch
+    ) -> None:
+        self.size -= len(row.payload)
+        if isinstance(end, Acknowledged):
+            ended.sent.append(row)
+            ended.places.append(end)
+        elif end is None:
+            ended.failed.append(failed_row(row, _NO_ANSWER, True, self._chance))
+        else:
+            again = failed_row(row, str(end), isinstance(end, SendInDoubt), self._chance)
+            ended.failed.append(again if end.repeatable else again._replace(delay_ms=None))
 
 
 def publish_batch(
@@ -85,13 +162,14 @@ def publish_batch(
     publisher: BatchPublisher,
     until: float,
     monotonic: Callable[[], float] = time.monotonic,
+    on_all: Callable[[], None] = _nothing,
 ) -> StartedBatch:
     """Hands the rows to Kafka's client in the order of their ids. None is handed over after `until`, the
-    end of the lease less a margin: a process may have slept."""
+    end of the lease less a margin: a process may have slept. `on_all` is called at the last end."""
     spent = [row for row in batch.rows if row.attempt > row.max_attempts]
     ready = [row for row in batch.rows if row.attempt <= row.max_attempts] if spent else batch.rows
     ready, records, wrong = _made(ready)
-    ends = BatchEnds()
+    ends = BatchEnds(on_all)
     started = 0
     while started < len(ready) and (left := until - monotonic()) > 0:
         some = records[started : started + _TOGETHER]
@@ -111,22 +189,8 @@ def await_batch(
     chance: Callable[[], float] = random.random,
 ) -> EndedBatch:
     """Waits for the acknowledgements, at most until `until`. A record without one is in doubt."""
-    failed = [FailedRow(row, ENDED, True, None) for row in started.spent]
-    failed += started.wrong
-    ends = started.ends.wait(max(0.0, until - monotonic()))
-    sent: list[ClaimedRow] = []
-    places: list[Acknowledged] = []
-    for number, row in enumerate(started.open):
-        end = ends.get(number)
-        if isinstance(end, Acknowledged):
-            sent.append(row)
-            places.append(end)
-        elif end is None:
-            failed.append(failed_row(row, _NO_ANSWER, True, chance))
-        else:
-            again = failed_row(row, str(end), isinstance(end, SendInDoubt), chance)
-            failed.append(again if end.repeatable else again._replace(delay_ms=None))
-    return EndedBatch(started.token, sent, places, failed)
+    started.ends.wait(max(0.0, until - monotonic()))
+    return BatchProgress(started, chance).part(last=True)
 
 
 class _Offset(NamedTuple):

@@ -85,8 +85,8 @@ class Relay:
         """Whether the database did not answer; the relay's thread writes it."""
 
     def run(self) -> None:
-        """Publishes until `stop` is set."""
-        while not self._stop.is_set():
+        """Publishes until `stop` is set or the marker has ended: nobody would mark what is published."""
+        while not self._ends():
             self.turn = self._monotonic()
             try:
                 seen = self.run_once()
@@ -107,14 +107,16 @@ class Relay:
         self._metrics.claim.observe(self._monotonic() - claimed_at)
         if batch.rows:
             until = claimed_at + self._terms.usable_s
-            started = publish_batch(batch, self._publisher, until, self._monotonic)
+            started = publish_batch(
+                batch, self._publisher, until, self._monotonic, self._marker.look_again
+            )
             self._marker.add(PublishedBatch(started, until))
         return batch.seen
 
     def help(self) -> None:
-        """Claims and publishes beside `run`, while there is a backlog. Ends when `stop` is set."""
-        while not self._stop.is_set():
-            if not self.busy.wait(_HELPER_S) or self._stop.is_set():
+        """Claims and publishes beside `run`, while there is a backlog, and ends as it does."""
+        while not self._ends():
+            if not self.busy.wait(_HELPER_S) or self._ends():
                 continue
             try:
                 seen = self.run_once()
@@ -129,6 +131,9 @@ class Relay:
             self.busy.set()
         else:
             self.busy.clear()
+
+    def _ends(self) -> bool:
+        return self._stop.is_set() or self._marker.ended
 
     def _rest(self, seen: int) -> None:
         """Waits before the next claim: not at all after rows, unless Kafka is away."""

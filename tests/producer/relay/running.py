@@ -52,9 +52,7 @@ class RelayRun:
 
     def mark(self) -> None:
         while not self.marker.empty:
-            batch = self.marker.taken()
-            assert batch is not None
-            self.marker.mark(batch)
+            self.marker.look()
 
     def count(self, metric: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"hongyan_{metric}", labels) or 0.0

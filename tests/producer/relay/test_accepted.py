@@ -9,8 +9,8 @@ import pytest
 from hongyan_client.errors import SendInDoubt
 from hongyan_client.outbox.errors import OutboxAway
 from hongyan_client.outbox.publication import EndedBatch
+from hongyan_client.outbox.store import ClaimedRow, FailedRow
 from producer.relay.accepted import RelayAnnouncement
-from producer.relay.marker import RelayMarker
 from sending.accepted_trace import AcceptedTrace
 from tests.hongyan_client.outbox.broker import Broker
 from tests.hongyan_client.outbox.places import OutboxPlace
@@ -75,7 +75,9 @@ def test_a_context_that_is_none_is_left_out(sqlite_place: OutboxPlace, kept: Kep
     assert [event.traceparent for event in kept.events] == [None]
 
 
-def test_rows_are_announced_once_their_marks_are_written(sqlite_place: OutboxPlace) -> None:
+def test_rows_are_announced_once_their_marks_are_written(
+    sqlite_place: OutboxPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[int] = []
 
     def announce(ended: EndedBatch) -> None:
@@ -84,18 +86,15 @@ def test_rows_are_announced_once_their_marks_are_written(sqlite_place: OutboxPla
     sqlite_place.add()
     run = RelayRun(sqlite_place.store, Broker())
     run.marker._announce = announce
-    run.relay.run_once()
-    batch = run.marker.taken()
-    assert batch is not None
-    write, failures = RelayMarker._write, [OutboxAway("away")]
+    mark, failures = sqlite_place.store.mark, [OutboxAway("away")]
 
-    def cut(marker: RelayMarker, *given: object) -> None:
+    def cut(token: int, sent: Sequence[ClaimedRow], failed: Sequence[FailedRow] = ()) -> int:
         if failures:
             assert told == []
             raise failures.pop()
-        write(marker, *given)  # type: ignore[arg-type]
+        return mark(token, sent, failed)
 
-    run.marker._write = cut.__get__(run.marker)  # type: ignore[method-assign]
-    run.marker.mark(batch)
+    monkeypatch.setattr(sqlite_place.store, "mark", cut)
+    run.step()
     assert told == [1]
     assert set(sqlite_place.states().values()) == {"SENT"}
