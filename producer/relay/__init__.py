@@ -1,6 +1,7 @@
 """The relay: publishes what businesses wrote into their outbox (docs/outbox.md).
 
     opening    the business's database
+    rights     tries the rights that marks need
     process    opens everything, serves until SIGTERM, drains
     relay      claims batches and hands them to Kafka's client
     marker     waits for acknowledgements and marks rows

@@ -32,6 +32,7 @@ from producer.relay.opening import OpenedOutbox, open_outbox
 from producer.relay.outage import KafkaOutage
 from producer.relay.relay import Relay, RelaySignals, RelayTerms
 from producer.relay.reporter import ENDED, RelayReporter
+from producer.relay.rights import try_rights
 from producer.relay.upkeep import OutboxUpkeep
 from producer.relay.wakeups import Wakeups
 from sending.alerts.notifier import AlertNotifier
@@ -65,6 +66,7 @@ def run_relay(settings: Settings, stop: threading.Event) -> int:
         opened = open_outbox(settings)
         stack.callback(opened.engine.dispose)
         opened.rows.backlog()  # raises before anything starts if the tables are not there
+        try_rights(opened.store, settings.relay.keep_hours)
         parts = _built(settings, opened, name, stack, stop)
         threads = _started(parts)
         claiming = _claiming(threads, parts, opened)

@@ -1,15 +1,11 @@
 """The table stays small: days are made ahead and dropped once all their rows have ended."""
 
 import threading
-from collections.abc import Iterator
 from datetime import date, timedelta
-from secrets import token_hex
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.engine import make_url
 
-from hongyan_client.outbox.engine import outbox_engine
 from hongyan_client.outbox.errors import OutboxForbidden
 from hongyan_client.outbox.partitions import AHEAD_DAYS, day_statement, partitions_of
 from hongyan_client.outbox.store import FailedRow, OutboxStore
@@ -27,24 +23,6 @@ def today(postgres_place: OutboxPlace) -> date:
             text("SELECT (statement_timestamp() AT TIME ZONE 'utc')::date")
         ).scalar_one()
     return found
-
-
-@pytest.fixture
-def plain_store(postgres_place: OutboxPlace) -> Iterator[OutboxStore]:
-    """The outbox, for a user that owns none of its tables and may read and write them."""
-    role, mine = f"plain_{token_hex(4)}", postgres_place.engine
-    tables = "hongyan_outbox, hongyan_outbox_alerts, hongyan_outbox_relays"
-    with mine.begin() as connection:
-        connection.execute(text(f"CREATE ROLE {role} NOLOGIN"))
-        connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {role}"))
-        connection.execute(text(f"GRANT USAGE ON SEQUENCE hongyan_outbox_alerts_id_seq TO {role}"))
-    url = make_url(postgres_place.url).update_query_dict({"options": f"-c role={role}"})
-    engine = outbox_engine(url)
-    yield OutboxStore(engine)
-    engine.dispose()
-    with mine.begin() as connection:
-        connection.execute(text(f"DROP OWNED BY {role}"))
-        connection.execute(text(f"DROP ROLE {role}"))
 
 
 def upkeep(place: OutboxPlace) -> OutboxUpkeep:
