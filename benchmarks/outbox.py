@@ -284,9 +284,9 @@ def _running(
     """Runs a relay's threads as its process does."""
     store, metrics = OutboxStore(engine, keep_sent=keep_sent), RelayMetrics("hongyan")
     signals = RelaySignals(threading.Event(), threading.Event())
-    outage = KafkaOutage(_BATCH)
+    outage = KafkaOutage()
     marker = RelayMarker(store, outage, metrics, signals.wake)
-    terms = RelayTerms("bench", 60.0, 0.5)
+    terms = RelayTerms("bench", 60.0, 0.5, _BATCH)
     relay = Relay(store, publisher, marker, outage, metrics, terms, signals)
     wakeups = Wakeups(store, signals)
     jobs = (relay.run, relay.help, marker.run, wakeups.run)

@@ -22,6 +22,8 @@ _NOT_YET: Final = frozenset(
     | {"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"}
 )
 """No such topic, or no right to write to it: a person can mend it."""
+_OF_ALL_TOPICS: Final = "cluster_authorization_failed"
+"""Of the above, the code that says as much of every other record."""
 TAKEN_BACK: Final = frozenset({"purge_queue", "purge_inflight"})
 """Codes of records that `Publisher.close` or `take_back` ended."""
 _ADVICE: Final = {
@@ -47,6 +49,12 @@ def failure_of(error: KafkaError, topic: str) -> SendFailed:
     if name in _NOT_YET:
         return NotDelivered(text, code)
     return SendInDoubt(text, code)
+
+
+def is_of_one_topic(failure: SendFailed) -> bool:
+    """Returns whether the failure is about the record or its topic. Any other may be Kafka's as a whole: no
+    answer, no connection, no right to write at all."""
+    return isinstance(failure, NotDelivered) and failure.code != _OF_ALL_TOPICS
 
 
 def refusal(exc: Exception) -> NotDelivered | None:

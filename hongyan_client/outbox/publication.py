@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from hongyan_client.delivery_errors import is_of_one_topic
 from hongyan_client.errors import SendFailed, SendInDoubt
 from hongyan_client.outbox.entry import record_headers_of
 from hongyan_client.outbox.store import ClaimedBatch, ClaimedRow, FailedRow
@@ -100,6 +101,8 @@ class EndedBatch(NamedTuple):
     places: list[Acknowledged]
     """Of the rows that were sent, in their order."""
     failed: list[FailedRow]
+    away: int = 0
+    """Of the failed rows those whose failure may be Kafka's as a whole, and not their topic's."""
 
 
 class BatchProgress:
@@ -139,9 +142,12 @@ class BatchProgress:
         ends = self._ends.noted()
         self._parts = len(ends)
         over = self._open if last else ends.keys() & self._open.keys()
+        away = 0
         for number in sorted(over):
-            self._end(self._open.pop(number), ends.get(number), ended)
-        return ended
+            end = ends.get(number)
+            self._end(self._open.pop(number), end, ended)
+            away += end is None or (isinstance(end, SendFailed) and not is_of_one_topic(end))
+        return ended._replace(away=away)
 
     def _end(
         self, row: ClaimedRow, end: Acknowledged | SendFailed | None, ended: EndedBatch

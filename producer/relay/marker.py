@@ -58,8 +58,8 @@ class _OpenBatch:
         self.part_at = now + PART_S
         """Time of the next part."""
         self.sent = 0
-        self.repeatable = len(batch.started.unsent)
-        """Rows that failed for what may be Kafka."""
+        self.away = len(batch.started.unsent)
+        """Rows that failed for what may be Kafka as a whole."""
 
 
 class RelayMarker:
@@ -171,11 +171,11 @@ class RelayMarker:
     def _note(self, one: _OpenBatch, ended: EndedBatch, *, last: bool) -> None:
         """Notes what the batch says of Kafka: at each acknowledgement, and once if it had none."""
         one.sent += len(ended.sent)
-        one.repeatable += _repeatable(ended)
+        one.away += ended.away
         if ended.sent:
             self._outage.note(len(ended.sent), 0)
         elif last and not one.sent:
-            self._outage.note(0, one.repeatable)
+            self._outage.note(0, one.away)
 
     def _mark(self, one: _OpenBatch, ended: EndedBatch) -> None:
         """Writes the marks. While the database is away it tries until the lease is over; then the rows go
@@ -201,8 +201,3 @@ class RelayMarker:
         if fenced:
             log.warning("rows_taken_by_another_relay", rows=fenced)
         self._wake.set()
-
-
-def _repeatable(ended: EndedBatch) -> int:
-    """Returns the failures that may be Kafka's; a row that is parked for what it is says nothing of it."""
-    return sum(one.delay_ms is not None for one in ended.failed)

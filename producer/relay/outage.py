@@ -1,25 +1,21 @@
-"""Spares the rows' attempts while Kafka is away: then one row at a time tries, ever more seldom."""
+"""Spares the rows' attempts while Kafka is away: then one row of each topic tries, ever more seldom."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
+
+from hongyan_client.outbox.store import ClaimedRow
 
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 10.0
-PROBE_ROWS: Final = 1
 
 
 class KafkaOutage:
-    """The marker's thread and the relay's write it; each write is a single assignment."""
+    """The marker's thread writes it; the claiming threads read it."""
 
-    def __init__(self, batch: int) -> None:
-        self._batch = batch
+    def __init__(self) -> None:
         self._failures = 0
-
-    @property
-    def rows(self) -> int:
-        """Rows of the next claim."""
-        return PROBE_ROWS if self._failures else self._batch
 
     @property
     def pause_s(self) -> float:
@@ -39,3 +35,11 @@ class KafkaOutage:
             self._failures = 0
         elif failed:
             self._failures += 1
+
+
+def probe_of(rows: Sequence[ClaimedRow]) -> tuple[list[ClaimedRow], list[ClaimedRow]]:
+    """Returns the first row of each topic, and the others. So a topic that alone is at fault keeps no row
+    of another one waiting."""
+    first: dict[str, ClaimedRow] = {}
+    others = [row for row in rows if first.setdefault(row.topic, row) is not row]
+    return list(first.values()), others

@@ -57,6 +57,7 @@ class RelayParts(NamedTuple):
     wakeups: Wakeups | None
     publisher: Publisher
     metrics: RelayMetrics
+    signals: RelaySignals
 
 
 def run_relay(settings: Settings, stop: threading.Event) -> int:
@@ -76,6 +77,7 @@ def run_relay(settings: Settings, stop: threading.Event) -> int:
         while not stop.is_set() and not threads.failed.wait(_WATCH_S):
             pass
         stop.set()
+        parts.signals.wake.set()
         until = time.monotonic() + settings.relay.drain_s
         for thread in claiming:
             thread.join(max(0.0, until - time.monotonic()))
@@ -93,7 +95,7 @@ def _built(
     terms = settings.relay
     metrics = RelayMetrics(settings.kafka.topic_prefix)
     publisher = _publisher(settings)
-    outage = KafkaOutage(terms.batch)
+    outage = KafkaOutage()
     signals = RelaySignals(stop, threading.Event())
     announce = open_announcement(settings, name, metrics.registry, stack)
     marker = RelayMarker(opened.store, outage, metrics, signals.wake, announce=announce)
@@ -103,7 +105,7 @@ def _built(
         marker,
         outage,
         metrics,
-        RelayTerms(name, terms.lease_s, terms.poll_s),
+        RelayTerms(name, terms.lease_s, terms.poll_s, terms.batch),
         signals,
     )
     ledger = _ledger(settings, stack)
@@ -120,7 +122,7 @@ def _built(
     )
     upkeep = OutboxUpkeep(opened.store, terms.keep_hours, stop)
     wakeups = Wakeups(opened.store, signals) if opened.store.is_postgres else None
-    return RelayParts(relay, marker, reporter, upkeep, wakeups, publisher, metrics)
+    return RelayParts(relay, marker, reporter, upkeep, wakeups, publisher, metrics, signals)
 
 
 def _publisher(settings: Settings) -> Publisher:

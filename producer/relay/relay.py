@@ -16,17 +16,19 @@ import structlog
 
 from hongyan_client.outbox.errors import OutboxAway
 from hongyan_client.outbox.publication import publish_batch
-from hongyan_client.outbox.store import OutboxStore
+from hongyan_client.outbox.store import ClaimedBatch, OutboxStore
 from hongyan_client.records import BatchPublisher
 from producer.relay.marker import PublishedBatch, RelayMarker
 from producer.relay.metrics import RelayMetrics
-from producer.relay.outage import KafkaOutage
+from producer.relay.outage import KafkaOutage, probe_of
 
 log = structlog.get_logger(__name__)
 _AWAY_S: Final = 1.0
 _SECOND_LOOK_S: Final = 0.02
 """A writer that notified lately does not do so again; this look finds its rows."""
 _SECOND_LOOKS: Final = 2
+_PROBE_LOOKS: Final = 20
+"""Most claims of one probe that find no row that may go."""
 _HELPER_S: Final = 0.25
 """Longest wait of the helping thread before it looks whether it must end."""
 
@@ -37,6 +39,8 @@ class RelayTerms(NamedTuple):
     owner: str
     lease_s: float
     poll_s: float
+    batch: int
+    """Rows of one claim."""
 
     @property
     def usable_s(self) -> float:
@@ -99,19 +103,43 @@ class Relay:
             self._rest(seen)
 
     def run_once(self) -> int:
-        """Claims and publishes one batch. Returns the number of due rows that it saw."""
+        """Claims and publishes one batch, during an outage of Kafka a probe. Returns the number of due rows
+        that it saw."""
+        if self._outage.lasts:
+            return self._probe()
+        batch, until = self._claimed()
+        self._publish(batch, until)
+        return batch.seen
+
+    def _claimed(self) -> tuple[ClaimedBatch, float]:
+        """Returns due rows, and the time until which they are this relay's."""
         self._wake.clear()
         claimed_at = self._monotonic()
         lease_ms = int(self._terms.lease_s * 1_000)
-        batch = self._store.claim_due(self._terms.owner, lease_ms, self._outage.rows)
+        batch = self._store.claim_due(self._terms.owner, lease_ms, self._terms.batch)
         self._metrics.claim.observe(self._monotonic() - claimed_at)
+        return batch, claimed_at + self._terms.usable_s
+
+    def _publish(self, batch: ClaimedBatch, until: float) -> None:
         if batch.rows:
-            until = claimed_at + self._terms.usable_s
             started = publish_batch(
                 batch, self._publisher, until, self._monotonic, self._marker.look_again
             )
             self._marker.add(PublishedBatch(started, until))
-        return batch.seen
+
+    def _probe(self) -> int:
+        """Publishes one row of each topic, the longest due, and gives back the others. A look that saw only
+        rows behind the heads of their keys has put them off, so the next one follows at once."""
+        seen = 0
+        for _ in range(_PROBE_LOOKS):
+            batch, until = self._claimed()
+            tried, others = probe_of(batch.rows)
+            self._store.give_back(batch.token, others)
+            self._publish(batch._replace(rows=tried), until)
+            seen = batch.seen
+            if tried or not seen or self._ends():
+                break
+        return seen
 
     def help(self) -> None:
         """Claims and publishes beside `run`, while there is a backlog, and ends as it does."""
@@ -126,8 +154,8 @@ class Relay:
                 self.busy.clear()
 
     def call_helper(self, seen: int) -> None:
-        """Has `help` work after a full claim. During an outage of Kafka one row at a time is tried."""
-        if seen >= self._outage.rows and not self._outage.lasts:
+        """Has `help` work after a full claim, but not during an outage of Kafka."""
+        if seen >= self._terms.batch and not self._outage.lasts:
             self.busy.set()
         else:
             self.busy.clear()
@@ -136,9 +164,12 @@ class Relay:
         return self._stop.is_set() or self._marker.ended
 
     def _rest(self, seen: int) -> None:
-        """Waits before the next claim: not at all after rows, unless Kafka is away."""
+        """Waits before the next claim: not at all after rows, unless Kafka is away. The main thread sets
+        `wake` after `stop`, so no wait outlasts it."""
+        if self._ends():
+            return
         if self._outage.lasts:
-            self._stop.wait(self._outage.pause_s)
+            self._pause(self._monotonic() + self._outage.pause_s)
         elif seen:
             self._looks = _SECOND_LOOKS
         elif self._looks:
@@ -146,6 +177,12 @@ class Relay:
             self._wake.wait(_SECOND_LOOK_S)
         elif self._wake.wait(self._terms.poll_s):
             self._looks = _SECOND_LOOKS
+
+    def _pause(self, until: float) -> None:
+        """Waits for the next probe, or until a mark tells that Kafka is back."""
+        while self._outage.lasts and not self._ends() and (left := until - self._monotonic()) > 0:
+            self._wake.wait(left)
+            self._wake.clear()
 
     def _note_away(self, exc: OutboxAway) -> None:
         if not self.away:

@@ -26,13 +26,14 @@ class RelayRun:
         name: str = "relay-a",
         lease_s: float = 30.0,
         batch: int = 100,
+        poll_s: float = 0.05,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.signals = RelaySignals(threading.Event(), threading.Event())
         self.metrics = RelayMetrics("hongyan")
-        self.outage = KafkaOutage(batch)
+        self.outage = KafkaOutage()
         self.marker = RelayMarker(store, self.outage, self.metrics, self.signals.wake, monotonic)
-        terms = RelayTerms(name, lease_s, 0.05)
+        terms = RelayTerms(name, lease_s, poll_s, batch)
         self.relay = Relay(
             store,
             broker,
