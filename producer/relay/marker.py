@@ -180,24 +180,32 @@ class RelayMarker:
     def _mark(self, one: _OpenBatch, ended: EndedBatch) -> None:
         """Writes the marks. While the database is away it tries until the lease is over; then the rows go
         out again, with the same ids."""
+        fenced, repeated = 0, False
         while True:
             self.turn = self._monotonic()
             try:
-                self._write(one, ended)
+                fenced = self._write(one, ended)
                 break
             except OutboxAway as exc:
                 if self._monotonic() >= one.until:
                     log.warning("rows_not_marked", rows=len(ended.sent), cause=str(exc))
                     one.unsent = ()
                     return
+                repeated = True
                 self._ended.wait(_AGAIN_S)
-        self._announce(ended)
+        # A repeat finds no row where the answer to the first commit was lost. The lease lasts, so no relay
+        # has taken it.
+        self._tell(ended, 0 if repeated else fenced)
 
-    def _write(self, one: _OpenBatch, ended: EndedBatch) -> None:
+    def _write(self, one: _OpenBatch, ended: EndedBatch) -> int:
+        """Returns the number of rows that are another publisher's. Raises OutboxAway."""
         self._store.give_back(ended.token, one.unsent)
         one.unsent = ()
-        fenced = self._store.mark(ended.token, ended.sent, ended.failed)
+        return self._store.mark(ended.token, ended.sent, ended.failed)
+
+    def _tell(self, ended: EndedBatch, fenced: int) -> None:
         self._metrics.ended(ended, fenced)
         if fenced:
             log.warning("rows_taken_by_another_relay", rows=fenced)
         self._wake.set()
+        self._announce(ended)

@@ -3,14 +3,16 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 
 from hongyan_client.errors import BufferFull, NotDelivered, SendInDoubt
 from hongyan_client.outbox import RetryTerms
+from hongyan_client.outbox.errors import OutboxAway
 from hongyan_client.outbox.publication import backoff_ms
-from hongyan_client.outbox.store import ClaimedRow
+from hongyan_client.outbox.store import ClaimedRow, FailedRow
 from hongyan_client.records import Acknowledged
 from tests.hongyan_client.outbox.broker import Broker
 from tests.hongyan_client.outbox.places import OutboxPlace, notice
@@ -118,6 +120,26 @@ def test_a_mark_after_the_lease_is_refused_and_counted(place: OutboxPlace, broke
     other.mark()
     assert place.states() == {message_id: "SENT"}
     assert other.count("relay_fenced_total") == 0
+
+
+def test_a_mark_whose_answer_was_lost_is_no_mark_of_another_relay(
+    sqlite_place: OutboxPlace, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message_id = sqlite_place.add()
+    mark, lost = sqlite_place.store.mark, [OutboxAway("the connection broke at COMMIT")]
+
+    def cut(token: int, sent: Sequence[ClaimedRow], failed: Sequence[FailedRow] = ()) -> int:
+        written = mark(token, sent, failed)
+        if lost:
+            raise lost.pop()
+        return written
+
+    monkeypatch.setattr(sqlite_place.store, "mark", cut)
+    run = RelayRun(sqlite_place.store, broker)
+    run.step()
+    assert sqlite_place.states() == {message_id: "SENT"}
+    assert run.count("relay_fenced_total") == 0
+    assert run.count("relay_published_total", lane="sms.notice") == 1
 
 
 def test_spent_attempts_park_the_row_with_its_alert(place: OutboxPlace, broker: Broker) -> None:
