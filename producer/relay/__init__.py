@@ -9,6 +9,7 @@
     outage     spares the rows' attempts while Kafka is away
     wakeups    NOTIFY of PostgreSQL
     reporter   heartbeat row, backlog, alerts
+    ledger     heartbeat and windows of alerts in the ledger, once it answers
     upkeep     partitions, and rows that have ended
     metrics    the numbers of `/metrics`
 

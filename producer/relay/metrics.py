@@ -14,6 +14,7 @@ from backends.metrics.process_info import show_process
 from backends.metrics.readings import Reading, show_readings
 from hongyan_client.outbox.publication import EndedBatch
 from hongyan_client.outbox.relay_rows import OutboxBacklog
+from idempotency.fleet.snapshots import BacklogSnapshot
 from message.vocabulary import lane_of_topic
 
 _MS = 1_000
@@ -45,6 +46,13 @@ class RelayMetrics:
         kinds = Counter(_kind(one.delay_ms, one.in_doubt) for one in ended.failed)
         for kind, rows in kinds.items():
             self._failed.labels(kind).inc(rows)
+
+    def snapshot(self) -> BacklogSnapshot | None:
+        """Returns the last measurement as `hongyan status` shows it; None if there is none."""
+        found = self.backlog
+        if found is None:
+            return None
+        return BacklogSnapshot(found.pending, found.oldest_ms / _MS, found.parked)
 
     def _lane(self, topic: str) -> str:
         lane = lane_of_topic(topic, self._prefix)

@@ -12,6 +12,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
@@ -22,10 +23,9 @@ from backends.metrics.families import RELAY
 from backends.settings import DatabaseSettings, Settings
 from channels.http_client.transport import Transport
 from hongyan_client.publisher import Publisher
-from idempotency.fleet.snapshots import BacklogSnapshot
-from idempotency.ledger import LedgerError
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from producer.relay.accepted import open_announcement
+from producer.relay.ledger import RelayLedger
 from producer.relay.marker import RelayMarker
 from producer.relay.metrics import RelayMetrics
 from producer.relay.opening import OpenedOutbox, open_outbox
@@ -35,7 +35,7 @@ from producer.relay.reporter import ENDED, RelayReporter
 from producer.relay.rights import try_rights
 from producer.relay.upkeep import OutboxUpkeep
 from producer.relay.wakeups import Wakeups
-from sending.alerts.notifier import AlertNotifier
+from sending.alerts.notifier import AlertNotifier, AlertWindow
 from sending.alerts.webhook import AlertHook
 from sending.runtime.exit_codes import EXIT_DONE, EXIT_FAILED
 from sending.runtime.health import Health, HealthServer
@@ -44,7 +44,6 @@ from sending.runtime.threads import ThreadGroup
 
 log = structlog.get_logger(__name__)
 _WATCH_S: Final = 0.2
-_MS: Final = 1_000
 
 
 class RelayParts(NamedTuple):
@@ -108,9 +107,7 @@ def _built(
         RelayTerms(name, terms.lease_s, terms.poll_s, terms.batch),
         signals,
     )
-    ledger = _ledger(settings, stack)
-    if ledger is not None:
-        _beat(ledger, metrics, name, stop, stack)
+    ledger = _ledger(settings, metrics, name, signals, stack)
     reporter = RelayReporter(
         opened.rows,
         metrics,
@@ -135,43 +132,32 @@ def _publisher(settings: Settings) -> Publisher:
     )
 
 
-def _ledger(settings: Settings, stack: ExitStack) -> SqlLedger | None:
-    """Returns the ledger where one is configured and answers. A relay works without it."""
+def _ledger(
+    settings: Settings, metrics: RelayMetrics, name: str, signals: RelaySignals, stack: ExitStack
+) -> RelayLedger | None:
+    """Returns the ledger where one is configured. It begins with the first answer."""
     if settings.database.url == DatabaseSettings().url:
         return None
-    try:
-        ledger = open_ledger(settings)
-    except LedgerError as exc:
-        log.warning("relay_without_ledger", cause=str(exc))
-        return None
+
+    def beat(opened: SqlLedger) -> Callable[[], None]:
+        heartbeat = ProcessHeartbeat(opened, RELAY, name, signals.stop, metrics.snapshot)
+        heartbeat.start()
+        return heartbeat.close
+
+    ledger = RelayLedger(lambda: open_ledger(settings), beat)
+    ledger.start()
     stack.callback(ledger.close)
     return ledger
 
 
-def _beat(
-    ledger: SqlLedger, metrics: RelayMetrics, name: str, stop: threading.Event, stack: ExitStack
-) -> None:
-    """Starts the heartbeat in the ledger, beside the one in the business's database."""
-
-    def backlog() -> BacklogSnapshot | None:
-        found = metrics.backlog
-        if found is None:
-            return None
-        return BacklogSnapshot(found.pending, found.oldest_ms / _MS, found.parked)
-
-    heartbeat = ProcessHeartbeat(ledger, RELAY, name, stop, backlog)
-    heartbeat.start()
-    stack.callback(heartbeat.close)
-
-
 def _alerts(
     settings: Settings,
-    ledger: SqlLedger | None,
+    windows: AlertWindow | None,
     metrics: RelayMetrics,
     name: str,
     stack: ExitStack,
 ) -> AlertNotifier:
-    """Returns the notifier. It shares the fleet's windows where there is a ledger."""
+    """Returns the notifier. It shares the fleet's windows, where a ledger has them."""
     post = None
     if settings.alerts.webhook:
         transport = Transport()
@@ -180,7 +166,7 @@ def _alerts(
     return AlertNotifier(
         metrics.registry,
         settings.alerts.window_s,
-        windows=ledger.alerting() if ledger is not None else None,
+        windows=windows,
         post=post,
         post_s=settings.alerts.timeout_s,
         name=name,
