@@ -30,6 +30,7 @@ from tests.chaos.mutations_lookback import LOOKBACK
 from tests.chaos.mutations_lost import LOST
 from tests.chaos.mutations_outcomes import OUTCOMES
 from tests.chaos.mutations_recovery import RECOVERY
+from tests.chaos.mutations_relay import RELAY
 from tests.chaos.mutations_resolvers import RESOLVERS
 from tests.chaos.mutations_spark import SPARK
 from tests.chaos.mutations_spark_lost import SPARK_LOST
@@ -955,6 +956,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *SPARK_LOST,
     *CONSOLE,
     *RESOLVERS,
+    *RELAY,
     *SPARK,
     *HTTP2,
 )
