@@ -135,9 +135,10 @@ def test_a_relay_that_is_told_to_end_waits_for_no_look(
     serving = threading.Thread(
         target=lambda: codes.append(process.run_relay(settings, stop)), daemon=True
     )
-    sqlite_place.add()
+    message_id = sqlite_place.add()
     serving.start()
-    until(lambda: bool(broker.came))
+    until(lambda: sqlite_place.states() == {message_id: "SENT"})
+    serving.join(0.5)  # by then it waits for its next look
     stop.set()
     serving.join(WITHIN_S)
     assert codes == [EXIT_DONE]
