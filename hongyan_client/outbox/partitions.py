@@ -1,6 +1,9 @@
 """Day partitions of the outbox on PostgreSQL: made ahead, dropped once every row in them has ended.
 
 A row whose day has no partition goes to the default partition, so an insert never fails for a missing one.
+
+Statements of the business and of relays lock the parent before a partition. A drop takes its locks in the
+same order. The other way round each waits for the other.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Table, text
+from sqlalchemy import Connection, Table, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
 from hongyan_client.outbox.clock import POSTGRESQL
@@ -19,13 +22,17 @@ AHEAD_DAYS: Final = 3
 """Days after today that have a partition."""
 _LOCK_WAIT: Final = "SET LOCAL lock_timeout = '1s'"
 """Longest wait for a lock that would hold up the business's inserts."""
+_SHORT_WAIT: Final = text(
+    "SELECT set_config('lock_timeout', '300ms', true), set_config('statement_timeout', '2s', true)"
+)
+"""For changes of past days: they can wait for the next look, and the business waits for them."""
+_LOCK_REFUSED: Final = "55P03"
 _NAME: Final = re.compile(r"_d(\d{8})\Z")
 _PARTITIONS: Final = text("""
 SELECT c.relname FROM pg_inherits i
   JOIN pg_class c ON c.oid = i.inhrelid
  WHERE i.inhparent = CAST(:parent AS regclass) ORDER BY c.relname""")
-
-
+_ONE: Final = text("SELECT pg_try_advisory_xact_lock(hashtext(:name))")
 _OWNED: Final = text("""
 SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class
  WHERE oid = CAST(:parent AS regclass)
@@ -63,18 +70,19 @@ def day_statement(name: str, day: date) -> str:
 
 
 def partitions_of(connection: Connection, name: str) -> list[DayPartition]:
-    """Returns the day partitions, the oldest first."""
-    found = []
-    for partition in connection.execute(_PARTITIONS, {"parent": f'"{name}"'}).scalars():
-        if match := _NAME.search(partition):
-            day = datetime.strptime(match.group(1), "%Y%m%d").replace(tzinfo=UTC).date()
-            found.append(DayPartition(partition, day))
-    return found
+    """Returns the day partitions, the oldest first. A person's partition whose name has no day is none."""
+    names = connection.execute(_PARTITIONS, {"parent": f'"{name}"'}).scalars()
+    return [DayPartition(one, day) for one in names if (day := _day_of(one)) is not None]
 
 
 def owns_partitions(connection: Connection, name: str) -> bool:
     """Whether the database's user owns the table and its partitions, and so may make and drop days."""
     return bool(connection.execute(_OWNED, {"parent": f'"{name}"'}).scalar())
+
+
+def is_alone(connection: Connection, name: str) -> bool:
+    """Returns whether this transaction alone changes the table's partitions, until its end."""
+    return bool(connection.execute(_ONE, {"name": name}).scalar())
 
 
 def make_ahead(connection: Connection, name: str, today: date) -> list[str]:
@@ -93,16 +101,56 @@ def make_ahead(connection: Connection, name: str, today: date) -> list[str]:
     return errors
 
 
-def drop_ended(connection: Connection, partition: DayPartition) -> bool:
-    """Drops the partition if each of its rows has ended. Returns whether it did. Raises DBAPIError if the
-    lock is not to be had."""
-    connection.execute(text(_LOCK_WAIT))
-    connection.execute(text(f'LOCK TABLE "{partition.name}" IN ACCESS EXCLUSIVE MODE'))
-    unended = (
-        f'SELECT 1 FROM "{partition.name}"'  # noqa: S608 - a name from the catalogue
-        " WHERE state NOT IN ('SENT', 'RECALLED') LIMIT 1"
+def open_row_in(partition: DayPartition) -> TextClause:
+    """Returns the question for a row that has not ended. Two partial indexes answer it: no ended row is
+    read."""
+    table = f'"{partition.name}"'
+    return text(
+        f"SELECT 1 FROM {table} WHERE next_at IS NOT NULL"  # noqa: S608 - a name from the catalogue
+        f" UNION ALL SELECT 1 FROM {table} WHERE state = 'PARKED' LIMIT 1"
     )
-    if connection.execute(text(unended)).first() is not None:
-        return False
+
+
+def has_open_row(connection: Connection, partition: DayPartition) -> bool:
+    """Returns whether a row has not ended."""
+    return connection.execute(open_row_in(partition)).first() is not None
+
+
+def lock_for_drop(connection: Connection, name: str, partition: DayPartition) -> bool:
+    """Locks the table and the partition until the transaction's end. Returns False if a lock was not free.
+    Everybody waits for the table meanwhile, so ask `has_open_row` in another transaction before."""
+    parent = f'LOCK TABLE ONLY "{name}" IN ACCESS EXCLUSIVE MODE'
+    day = f'LOCK TABLE "{partition.name}" IN ACCESS EXCLUSIVE MODE NOWAIT'
+    return _locked(connection, parent, day)
+
+
+def drop_day(connection: Connection, partition: DayPartition) -> None:
+    """Drops the partition with its rows, after `lock_for_drop`. Raises DBAPIError if the default partition,
+    which PostgreSQL locks as well, is not free."""
     connection.execute(text(f'DROP TABLE "{partition.name}"'))
+
+
+def _locked(connection: Connection, *locks: str) -> bool:
+    """Returns whether the locks were free in time."""
+    connection.execute(_SHORT_WAIT)
+    try:
+        with connection.begin_nested():
+            for lock in locks:
+                connection.execute(text(lock))
+    except DBAPIError as exc:
+        if getattr(exc.orig, "sqlstate", None) != _LOCK_REFUSED:
+            raise
+        return False
     return True
+
+
+def _day_of(partition: str) -> date | None:
+    match = _NAME.search(partition)
+    try:
+        return (
+            datetime.strptime(match.group(1), "%Y%m%d").replace(tzinfo=UTC).date()
+            if match
+            else None
+        )
+    except ValueError:
+        return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import date, timedelta
+from datetime import date
 from typing import Final
 
 import structlog
@@ -16,12 +16,12 @@ from sqlalchemy import TextClause, bindparam, select, text
 from hongyan_client.outbox.clock import NOW_MS, DatabaseDay, spelling
 from hongyan_client.outbox.errors import OutboxForbidden, OutboxTrouble
 from hongyan_client.outbox.partitions import (
-    drop_ended,
+    is_alone,
     make_ahead,
     owns_partitions,
-    partitions_of,
 )
 from hongyan_client.outbox.store import OutboxStore
+from producer.relay.past_days import PastDays
 
 log = structlog.get_logger(__name__)
 EVERY_S: Final = 60.0
@@ -38,7 +38,6 @@ _PAST: Final = """
 _DELETE: Final = "DELETE FROM {deleted} WHERE id IN :ids"
 _ALERTS: Final = "DELETE FROM {t}_alerts WHERE told_at < {now} - :keep_ms"
 _ALERT_DAYS: Final = 30
-_ONE: Final = text("SELECT pg_try_advisory_xact_lock(hashtext(:name))")
 
 
 class OutboxUpkeep:
@@ -48,6 +47,7 @@ class OutboxUpkeep:
         self._store = store
         self._keep_hours = keep_hours
         self._stop = stop
+        self._past_days = PastDays(store, keep_hours, stop)
         self._told: set[str] = set()  # errors in the log; this thread writes it
         self._owned = (
             True  # on PostgreSQL: whether days may be made and dropped; `run_once` writes it
@@ -68,7 +68,7 @@ class OutboxUpkeep:
             self._look_for_owner()
             if self._owned:
                 self._permitted(self._make_days)
-                self._permitted(self._drop_days)
+                self._permitted(self._past_days.look)
         self._permitted(self._delete_rows)
         self._permitted(self._delete_alerts)
 
@@ -112,27 +112,10 @@ class OutboxUpkeep:
 
     def _make_days(self) -> None:
         with self._store.transaction() as connection:
-            if connection.execute(_ONE, {"name": self._store.name}).scalar():
+            if is_alone(connection, self._store.name):
                 today: date = connection.execute(select(DatabaseDay())).scalar_one()
                 for error in make_ahead(connection, self._store.name, today):
                     self._tell("partition_not_made", error)
-
-    def _drop_days(self) -> None:
-        """Drops past days, each in its own transaction; one with an open row stays whole."""
-        name = self._store.name
-        with self._store.transaction() as connection:
-            today: date = connection.execute(select(DatabaseDay())).scalar_one()
-            there = partitions_of(connection, name)
-        kept = timedelta(days=1 + -(-self._keep_hours // 24))
-        for partition in (one for one in there if one.day <= today - kept):
-            try:
-                with self._store.transaction() as connection:
-                    if drop_ended(connection, partition):
-                        log.info("partition_dropped", partition=partition.name)
-            except OutboxForbidden as exc:
-                self._tell("partition_not_dropped", str(exc))
-            except OutboxTrouble as exc:
-                log.info("partition_not_dropped", partition=partition.name, cause=str(exc))
 
     def _tell(self, event: str, cause: str) -> None:
         if cause not in self._told:

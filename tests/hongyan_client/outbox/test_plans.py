@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, bindparam, text
 
+from hongyan_client.outbox.partitions import open_row_in, partitions_of
 from tests.hongyan_client.outbox.places import OutboxPlace, opened
 
 FILL = """
@@ -69,6 +70,20 @@ def test_a_mark_finds_its_rows_by_the_key(postgres_place: OutboxPlace) -> None:
         asked = {"ids": [1, 2], "token": 7, "first_day": today, "last_day": today}
         nodes = plan_of(connection, store._sql.mark_sent, asked)
     assert "Seq Scan" not in {node["Node Type"] for node in nodes}
+
+
+def test_a_day_is_known_to_have_ended_without_a_look_at_its_rows(
+    postgres_place: OutboxPlace,
+) -> None:
+    fill(postgres_place)
+    today = datetime.now(UTC).date()
+    with postgres_place.store.transaction() as connection:
+        days = partitions_of(connection, "hongyan_outbox")
+        (day,) = (one for one in days if one.day == today)
+        nodes = plan_of(connection, open_row_in(day), {})
+    read = {node["Index Name"] for node in nodes if "Index Name" in node}
+    assert len(read) == 2
+    assert not {"Seq Scan", "Bitmap Heap Scan"} & {node["Node Type"] for node in nodes}
 
 
 def test_sqlite_claims_by_the_partial_index(sqlite_place: OutboxPlace) -> None:

@@ -1,6 +1,8 @@
 """The table stays small: days are made ahead and dropped once all their rows have ended."""
 
 import threading
+import time
+from collections.abc import Iterator
 from datetime import date, timedelta
 
 import pytest
@@ -10,7 +12,7 @@ from hongyan_client.outbox.errors import OutboxForbidden
 from hongyan_client.outbox.partitions import AHEAD_DAYS, day_statement, partitions_of
 from hongyan_client.outbox.store import FailedRow, OutboxStore
 from producer.relay.upkeep import BATCH, OutboxUpkeep
-from tests.hongyan_client.outbox.places import OutboxPlace
+from tests.hongyan_client.outbox.places import OutboxPlace, notice
 
 KEEP_HOURS = 24
 HOUR_MS = 3_600_000
@@ -81,6 +83,43 @@ def test_a_past_day_with_an_open_row_stays_whole(
     upkeep(postgres_place).run_once()
     assert day in days_of(postgres_place)
     assert len(postgres_place.states()) == 2
+
+
+def test_a_drop_locks_the_table_before_the_day(postgres_place: OutboxPlace, today: date) -> None:
+    """Transactions of the business hold the table and ask for its days: the other order is a deadlock."""
+    day = today - timedelta(days=5)
+    old_day(postgres_place, day, ("SENT",))
+    locks = text(
+        "SELECT relation::regclass::text, granted FROM pg_locks WHERE mode = 'AccessExclusiveLock'"
+        " AND relation IS NOT NULL AND database = (SELECT oid FROM pg_database"
+        " WHERE datname = current_database())"
+    )
+    looking = threading.Thread(target=upkeep(postgres_place).run_once)
+    with postgres_place.engine.begin() as business, postgres_place.engine.connect() as watching:
+        postgres_place.outbox.add(business, notice())
+        looking.start()
+        until, seen = time.monotonic() + 30, dict[str, bool]()
+        while False not in seen.values() and time.monotonic() < until:
+            seen = {row[0]: row[1] for row in watching.execute(locks)}
+        assert seen == {"hongyan_outbox": False}
+        assert not postgres_place.outbox.recall(business, "another one")
+    looking.join(30)
+    upkeep(postgres_place).run_once()
+    assert day not in days_of(postgres_place)
+
+
+def test_a_persons_partition_without_a_day_ends_nothing(
+    postgres_place: OutboxPlace, today: date
+) -> None:
+    with postgres_place.engine.begin() as connection:
+        connection.execute(
+            text(
+                "CREATE TABLE hongyan_outbox_d99999999 PARTITION OF hongyan_outbox"
+                " FOR VALUES FROM ('2001-01-01') TO ('2001-01-02')"
+            )
+        )
+    upkeep(postgres_place).run_once()
+    assert days_of(postgres_place) == [today + timedelta(days=n) for n in range(AHEAD_DAYS + 1)]
 
 
 def test_a_recent_day_stays(postgres_place: OutboxPlace, today: date) -> None:
