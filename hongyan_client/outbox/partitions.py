@@ -9,14 +9,14 @@ same order. The other way round each waits for the other.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Table, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
-from hongyan_client.outbox.clock import POSTGRESQL
+from hongyan_client.outbox.clock import NOW_MS, POSTGRESQL
 
 AHEAD_DAYS: Final = 3
 """Days after today that have a partition."""
@@ -39,11 +39,36 @@ SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class
     OR oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(:parent AS regclass))""")
 
 
+PAGE_ROWS: Final = 5_000
+"""Rows of a past day that are read at once."""
+_NOW: Final = NOW_MS[POSTGRESQL]
+_WAITS: Final = f"state = 'PENDING' AND next_at > {_NOW}"
+_PAGE: Final = """
+WITH page AS MATERIALIZED (
+    SELECT id, state, done_at FROM "{t}" WHERE id > :after ORDER BY id LIMIT :limit){gone}
+SELECT count(*), COALESCE(max(id), 0), COALESCE(max(done_at), 0), {now} FROM page"""
+_GONE: Final = """,
+gone AS (
+    DELETE FROM "{t}" r USING page
+     WHERE r.id = page.id AND page.state IN ('SENT', 'RECALLED') AND page.done_at < {now} - :keep_ms)"""
+
+
 class DayPartition(NamedTuple):
     """One partition and its day."""
 
     name: str
     day: date
+
+
+class EndedPage(NamedTuple):
+    """Some rows of a past day."""
+
+    rows: int
+    last_id: int
+    newest_end: int
+    """The latest `done_at` among them; 0: none."""
+    now: int
+    """The database's time."""
 
 
 def first_partitions(table: Table, connection: Connection, **_options: Any) -> None:
@@ -128,6 +153,49 @@ def drop_day(connection: Connection, partition: DayPartition) -> None:
     """Drops the partition with its rows, after `lock_for_drop`. Raises DBAPIError if the default partition,
     which PostgreSQL locks as well, is not free."""
     connection.execute(text(f'DROP TABLE "{partition.name}"'))
+
+
+def movable_rows(connection: Connection, partition: DayPartition, limit: int) -> list[int]:
+    """Returns ids of rows that nobody publishes soon: delayed ones, those in a back-off or behind the head
+    of their key, and parked ones."""
+    table = f'"{partition.name}"'
+    found = text(
+        f"(SELECT id FROM {table} WHERE {_WAITS} ORDER BY next_at LIMIT :limit)"  # noqa: S608 - a name
+        f" UNION ALL (SELECT id FROM {table} WHERE state = 'PARKED' ORDER BY id LIMIT :limit) LIMIT :limit"
+    )
+    return list(connection.execute(found, {"limit": limit}).scalars())
+
+
+def lock_for_move(connection: Connection, name: str) -> bool:
+    """Keeps writers from the table until the transaction's end. Returns False if the lock was not free.
+    Without it a recall or a claim that meets a moved row fails, since PostgreSQL cannot follow it."""
+    return _locked(connection, f'LOCK TABLE ONLY "{name}" IN EXCLUSIVE MODE')
+
+
+def move_to_day(
+    connection: Connection, name: str, partition: DayPartition, today: date, ids: Sequence[int]
+) -> int:
+    """Moves the rows that still wait to today's partition, after `lock_for_move`; their ids stay. Returns
+    their number."""
+    moved = text(
+        f'UPDATE "{name}" SET created_day = :today WHERE id = ANY(:ids) AND created_day = :day'  # noqa: S608
+        f" AND (state = 'PARKED' OR {_WAITS})"
+    )
+    asked = {"today": today, "day": partition.day, "ids": list(ids)}
+    return connection.execute(moved, asked).rowcount
+
+
+def ended_page(
+    connection: Connection, partition: DayPartition, after: int, keep_ms: int, *, delete: bool
+) -> EndedPage:
+    """Reads the next rows by id, and deletes those that ended more than `keep_ms` ago if `delete`."""
+    asked = {"after": after, "limit": PAGE_ROWS}
+    gone = ""
+    if delete:
+        asked["keep_ms"] = keep_ms
+        gone = _GONE.format(t=partition.name, now=_NOW)
+    page = text(_PAGE.format(t=partition.name, now=_NOW, gone=gone))
+    return EndedPage(*connection.execute(page, asked).one())
 
 
 def _locked(connection: Connection, *locks: str) -> bool:

@@ -2,15 +2,16 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from datetime import date, timedelta
 
 import pytest
 from sqlalchemy import text
 
+from hongyan_client.outbox import partitions
 from hongyan_client.outbox.errors import OutboxForbidden
 from hongyan_client.outbox.partitions import AHEAD_DAYS, day_statement, partitions_of
 from hongyan_client.outbox.store import FailedRow, OutboxStore
+from producer.relay import past_days
 from producer.relay.upkeep import BATCH, OutboxUpkeep
 from tests.hongyan_client.outbox.places import OutboxPlace, notice
 
@@ -74,15 +75,116 @@ def test_a_past_day_goes_once_every_row_has_ended(postgres_place: OutboxPlace, t
     assert postgres_place.states() == {}
 
 
-@pytest.mark.parametrize("state", ["PENDING", "SENDING", "PARKED"])
-def test_a_past_day_with_an_open_row_stays_whole(
+@pytest.mark.parametrize("state", ["PENDING", "SENDING"])
+def test_a_past_day_with_a_row_that_is_due_or_in_flight_stays_and_loses_its_old_rows(
     postgres_place: OutboxPlace, today: date, state: str
 ) -> None:
     day = today - timedelta(days=5)
     old_day(postgres_place, day, ("SENT", state))
     upkeep(postgres_place).run_once()
     assert day in days_of(postgres_place)
-    assert len(postgres_place.states()) == 2
+    assert list(postgres_place.states().values()) == [state]
+
+
+def test_a_parked_row_moves_to_today_and_can_be_released(
+    postgres_place: OutboxPlace, today: date
+) -> None:
+    day = today - timedelta(days=5)
+    old_day(postgres_place, day, ("SENT", "PARKED"))
+    ((parked, _),) = (one for one in postgres_place.states().items() if one[1] == "PARKED")
+    postgres_place.set(parked, "next_at = NULL")
+    before = postgres_place.row(parked)
+    upkeep(postgres_place).run_once()
+    assert day not in days_of(postgres_place)
+    assert postgres_place.row(parked)._asdict() == {**before._asdict(), "created_day": today}
+    assert postgres_place.operator.release(parked, "li", "the topic is there now") == 1
+    assert postgres_place.claimed() == [parked]
+
+
+def test_a_delayed_row_moves_to_today_goes_at_its_time_and_is_kept_after_it(
+    postgres_place: OutboxPlace, today: date
+) -> None:
+    day = today - timedelta(days=5)
+    old_day(postgres_place, day, ())
+    delayed = postgres_place.add("order-1", send_at=time.time_ns() // 1_000_000 + 3_600_000)
+    later = postgres_place.add("order-1", send_at=time.time_ns() // 1_000_000 + 3_600_000)
+    for one in (delayed, later):
+        postgres_place.set(one, f"created_day = '{day}'")
+    upkeep(postgres_place).run_once()
+    assert day not in days_of(postgres_place)
+    for one in (later, delayed):
+        postgres_place.set(one, "send_at = 1, next_at = 1")
+    batch = postgres_place.store.claim_due("r", 30_000, 10)
+    assert [row.message_id for row in batch.rows] == [delayed]
+    assert postgres_place.store.mark(batch.token, batch.rows) == 0
+    upkeep(postgres_place).run_once()
+    assert postgres_place.states() == {delayed: "SENT", later: "PENDING"}
+
+
+def test_a_row_that_ended_just_now_keeps_its_old_day(
+    postgres_place: OutboxPlace, today: date
+) -> None:
+    """As after an outage of days: its rows are sent where they were written."""
+    day = today - timedelta(days=5)
+    old_day(postgres_place, day, ("SENT", "PENDING"))
+    batch = postgres_place.store.claim_due("r", 30_000, 10)
+    assert postgres_place.store.mark(batch.token, batch.rows) == 0
+    mine = upkeep(postgres_place)
+    for _ in range(2):
+        mine.run_once()
+        assert len(postgres_place.states()) == 2
+    postgres_place.set(batch.rows[0].message_id, "done_at = 1")
+    upkeep(postgres_place).run_once()
+    assert day not in days_of(postgres_place)
+
+
+def test_one_look_moves_a_bounded_number_of_rows(
+    postgres_place: OutboxPlace, today: date, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past_days, "MOST_MOVED", 2)
+    day = today - timedelta(days=5)
+    old_day(postgres_place, day, ("PARKED", "PARKED", "PARKED"))
+    for parked in postgres_place.states():
+        postgres_place.set(parked, "next_at = NULL")
+    mine = upkeep(postgres_place)
+    mine.run_once()
+    days = sorted(postgres_place.row(one).created_day for one in postgres_place.states())
+    assert days == [day, today, today]
+    mine.run_once()
+    assert day not in days_of(postgres_place)
+
+
+def test_ended_rows_are_deleted_page_by_page_and_young_ones_stay(
+    postgres_place: OutboxPlace, today: date, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past_days, "PAGE_ROWS", 2)
+    monkeypatch.setattr(partitions, "PAGE_ROWS", 2)
+    monkeypatch.setattr(past_days, "MOST_PAGES", 2)
+    day = today - timedelta(days=5)
+    old_day(postgres_place, day, ("SENT", "SENT", "SENT", "SENDING", "RECALLED", "SENT"))
+    young = next(iter(postgres_place.states()))
+    postgres_place.set(young, "done_at = created_at")
+    mine = upkeep(postgres_place)
+    mine.run_once()
+    assert sorted(postgres_place.states().values()) == ["RECALLED", "SENDING", "SENT", "SENT"]
+    mine.run_once()
+    assert sorted(postgres_place.states().values()) == ["SENDING", "SENT"]
+    assert young in postgres_place.states()
+
+
+def test_a_move_waits_for_a_recall_and_hinders_none(
+    postgres_place: OutboxPlace, today: date
+) -> None:
+    day = today - timedelta(days=5)
+    old_day(postgres_place, day, ())
+    delayed = postgres_place.add(send_at=time.time_ns() // 1_000_000 + 3_600_000)
+    postgres_place.set(delayed, f"created_day = '{day}'")
+    mine = upkeep(postgres_place)
+    with postgres_place.engine.begin() as business:
+        assert postgres_place.outbox.recall(business, delayed)
+        mine.run_once()
+    assert postgres_place.row(delayed).created_day == day
+    assert postgres_place.states() == {delayed: "RECALLED"}
 
 
 def test_a_drop_locks_the_table_before_the_day(postgres_place: OutboxPlace, today: date) -> None:
