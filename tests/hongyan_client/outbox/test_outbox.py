@@ -237,3 +237,25 @@ def test_the_databases_clock_counts_and_not_ours(place: OutboxPlace) -> None:
         assert connection.execute(text("SELECT 1")).scalar() == 1
     assert abs(row.created_at - time.time_ns() // 1_000_000) < 5_000
     assert row.next_at - row.created_at <= 1
+
+
+def test_open_rows_are_listed_by_id_across_states_and_pages(place: OutboxPlace) -> None:
+    states = ("PENDING", "PARKED", "SENT", "SENDING", "PARKED", "RECALLED", "PENDING")
+    first, ids = place.add(), []
+    for number, state in enumerate(states):
+        message_id = place.add() if number else first
+        ids.append(place.row(message_id).id)
+        at = "next_at" if state in ("PENDING", "SENDING") else "NULL"
+        place.set(message_id, f"state = '{state}', next_at = {at}")
+    place.set(first, "next_at = next_at + 1000000")  # due last, and listed first
+    wanted = [ids[0], ids[1], ids[3], ids[4], ids[6]]
+    found: list[int] = []
+    while page := place.operator.rows(
+        ("PENDING", "SENDING", "PARKED"), 2, found[-1] if found else 0
+    ):
+        found += [row.id for row in page]
+    assert found == wanted
+    assert [row.id for row in place.operator.rows(("PARKED",), 10, ids[1])] == [ids[4]]
+    assert [row.id for row in place.operator.rows(("PENDING",), 1, ids[0])] == [ids[6]]
+    with pytest.raises(ValueError, match="SENT"):
+        place.operator.rows(("PENDING", "SENT"))

@@ -143,3 +143,32 @@ def test_a_claim_takes_what_it_was_asked_for_and_no_more(place: OutboxPlace) -> 
     batch = place.store.claim_due("r", 1_000, 100)
     assert batch.seen == 100
     assert len(batch.rows) == 51  # every second one has the same key
+
+
+@pytest.mark.parametrize("states", [("PENDING", "SENDING", "PARKED"), ("PARKED",)], ids=len)
+def test_a_list_of_open_rows_reads_no_ended_row(
+    place: OutboxPlace, states: tuple[str, ...]
+) -> None:
+    fill(place)
+    dialect: Any = place.engine.dialect
+    question = place.operator.rows_question(states, 50, 100).compile(
+        dialect=dialect, compile_kwargs={"literal_binds": True}
+    )
+    with place.store.transaction() as connection:
+        if dialect.name == "postgresql":
+            nodes = plan_of(connection, text(str(question)), {})
+            kinds = {node["Node Type"] for node in nodes}
+            names = "_id_idx", "_next_at_id_idx"
+            read = [node["Index Name"] for node in nodes if "Index Name" in node]
+            assert not {"Seq Scan", "Bitmap Heap Scan"} & kinds
+            assert all(name.endswith(names) and "created_day" not in name for name in read)
+            return
+        explain = "EXPLAIN QUERY PLAN " if dialect.name == "sqlite" else "EXPLAIN "
+        plan = connection.execute(text(f"{explain}{question}")).mappings().all()
+    if dialect.name == "sqlite":
+        reads = [row["detail"] for row in plan if "hongyan_outbox" in row["detail"]]
+        assert all("USING INDEX hongyan_outbox_d" in one for one in reads)
+    else:
+        reads = [row["key"] for row in plan if row["table"] == "hongyan_outbox"]
+        assert set(reads) <= {"hongyan_outbox_due", "hongyan_outbox_done"}
+    assert len(reads) == 1 + (len(states) > 1)
