@@ -14,15 +14,23 @@ COUNTED: Final = 10_000
 """Rows that are counted; a larger backlog shows this number."""
 SILENT_MS: Final = 30_000
 """Silence after which a running relay is lost."""
-_LOOK_AHEAD_MS: Final = 600_000
-"""Rows in a back-off or behind the head of their key are due within this time; delayed ones are not."""
+_SOON_MS: Final = 600_000
+_LOOKED_AT: Final = 20_000
+"""Rows due later than soon that are looked at: most are delayed ones, which do not count."""
 _FORGET_MS: Final = 86_400_000
 """A relay without a sign of life for so long is forgotten."""
 _WAITING: Final = """
 SELECT count(*) AS pending, {now} - min(ready) AS oldest_ms FROM (
-    SELECT COALESCE(send_at, created_at) AS ready FROM {t}
-     WHERE next_at <= {now} + {ahead} AND (send_at IS NULL OR send_at <= {now})
-     ORDER BY next_at LIMIT {most}) waiting"""
+    SELECT ready FROM (
+        SELECT COALESCE(send_at, created_at) AS ready FROM {t}
+         WHERE next_at <= {now} + {soon} AND (send_at IS NULL OR send_at <= {now})
+         ORDER BY next_at LIMIT {most}) soon
+    UNION ALL
+    SELECT COALESCE(send_at, created_at) FROM (
+        SELECT send_at, created_at FROM {t} WHERE next_at > {now} + {soon}
+         ORDER BY next_at LIMIT {looked_at}) later
+     WHERE send_at IS NULL OR send_at <= {now}) waiting"""
+"""A row in a long back-off, or in the lease of a relay that died, is due late and waits all the same."""
 
 
 class OutboxBacklog(NamedTuple):
@@ -72,7 +80,9 @@ class RelayRows:
         self._tables = tables
         now = NOW_MS[spelling(store.engine.dialect.name)]
         self._waiting = text(
-            _WAITING.format(t=store.name, now=now, ahead=_LOOK_AHEAD_MS, most=COUNTED)
+            _WAITING.format(
+                t=store.name, now=now, soon=_SOON_MS, most=COUNTED, looked_at=_LOOKED_AT
+            )
         )
 
     def backlog(self) -> OutboxBacklog:
@@ -118,7 +128,8 @@ class RelayRows:
         waiting = connection.execute(self._waiting).one()
         some = select(rows.c.id).where(rows.c.state == PARKED).limit(COUNTED).subquery()
         parked = connection.execute(select(func.count()).select_from(some)).scalar_one()
-        return OutboxBacklog(waiting.pending, max(0, int(waiting.oldest_ms or 0)), parked)
+        pending = min(waiting.pending, COUNTED)
+        return OutboxBacklog(pending, max(0, int(waiting.oldest_ms or 0)), parked)
 
     def _write(self, connection: Connection, name: str, values: dict[str, Any]) -> None:
         relays, now = self._tables.relays, DatabaseMillis()

@@ -228,3 +228,20 @@ def test_the_backlog_counts_what_should_have_gone(place: OutboxPlace) -> None:
     (beat,) = place.rows.heartbeats()
     assert (beat.state, beat.published, beat.pending, beat.parked) == ("draining", 43, 2, 1)
     assert beat.heartbeat_at >= beat.started_at
+
+
+def test_the_backlog_counts_rows_in_a_long_back_off_or_lease(place: OutboxPlace) -> None:
+    tried = place.add(retry=RetryTerms(interval_s=3_600, limit_s=3_600))
+    batch = taken(place)
+    place.store.mark(batch.token, (), failed(batch, 3_600_000))
+    leased = place.add()
+    place.store.claim_due("dead", 3_600_000, 1)
+    due = time.time_ns() // 1_000_000 + 3_600_000
+    delayed, tried_late = place.add(send_at=due), place.add(send_at=due)
+    place.set(tried_late, "send_at = 1 + send_at - 7200000, next_at = next_at + 1000")
+    for one in (tried, leased):
+        place.set(one, "created_at = created_at - 3000000")
+    found = place.rows.backlog()
+    assert found.pending == 3
+    assert 3_600_000 <= found.oldest_ms < 3_700_000
+    assert place.row(delayed).state == "PENDING"
