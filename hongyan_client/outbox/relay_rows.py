@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, text, update
@@ -111,17 +112,20 @@ class RelayRows:
         with self._store.transaction() as connection:
             return int(connection.execute(select(DatabaseMillis())).scalar_one())
 
-    def take_alerts(self, limit: int = 100) -> list[ParkedAlert]:
-        """Returns alerts that nobody has told, for this caller to tell; no other gets them."""
+    def untold_alerts(self, limit: int = 100) -> list[ParkedAlert]:
+        """Returns alerts that no relay has told. Several callers may get the same one."""
         alerts = self._tables.alerts
         asked = select(*(alerts.c[field] for field in ParkedAlert._fields))
         asked = asked.where(alerts.c.told_at.is_(None)).order_by(alerts.c.id).limit(limit)
         with self._store.transaction() as connection:
-            found = connection.execute(asked.with_for_update(skip_locked=True)).all()
-            if found:
-                taken = update(alerts).where(alerts.c.id.in_([row.id for row in found]))
-                connection.execute(taken.values(told_at=DatabaseMillis()))
-        return [ParkedAlert(*row) for row in found]
+            return [ParkedAlert(*row) for row in connection.execute(asked)]
+
+    def note_told(self, told: Sequence[ParkedAlert]) -> None:
+        """Notes that the alerts were told."""
+        alerts = self._tables.alerts
+        mine = alerts.c.id.in_([one.id for one in told]), alerts.c.told_at.is_(None)
+        with self._store.transaction() as connection:
+            connection.execute(update(alerts).where(*mine).values(told_at=DatabaseMillis()))
 
     def _backlog(self, connection: Connection) -> OutboxBacklog:
         rows = self._tables.rows

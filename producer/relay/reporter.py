@@ -65,12 +65,18 @@ class RelayReporter:
         self._alerts.flush()
 
     def _raise_parked(self) -> None:
-        for one in self._rows.take_alerts():
+        """Tells of parked rows, then notes it. A relay that is killed in between leaves them to the next
+        look of any relay: they may be told twice."""
+        untold = self._rows.untold_alerts()
+        for one in untold:
             log.error("parked", message=one.message_id, topic=one.topic, cause=one.text)
             text = (
                 f"{one.message_id} for {one.topic}: {one.text}; see `hongyan outbox list --parked`"
             )
             self._alerts.raise_(Alert("outbox_parked", "", self._table, text))
+        if untold:
+            self._alerts.flush()
+            self._rows.note_told(untold)
 
     def _raise_late(self, found: OutboxBacklog) -> None:
         late = bool(self._late_s) and found.oldest_ms >= self._late_s * _MS

@@ -45,7 +45,7 @@ def test_a_mark_of_an_old_token_writes_nothing(place: OutboxPlace) -> None:
     assert place.store.mark(late.token, late.rows) == 1
     assert place.store.mark(late.token, (), failed(late, None)) == 1
     assert place.states() == {message_id: "SENDING"}
-    assert place.rows.take_alerts() == []
+    assert place.rows.untold_alerts() == []
     assert place.store.mark(now.token, now.rows) == 0
     assert place.states() == {message_id: "SENT"}
 
@@ -81,10 +81,11 @@ def test_a_parked_row_has_its_alert_and_never_comes_by_itself(place: OutboxPlace
     batch = taken(place)
     place.store.mark(batch.token, (), failed(batch, None))
     assert place.states() == {message_id: "PARKED"}
-    (alert,) = place.rows.take_alerts()
+    (alert,) = place.rows.untold_alerts()
     assert alert.message_id == message_id
     assert alert.text == "parked after 1 attempts: no answer"
-    assert place.rows.take_alerts() == []
+    place.rows.note_told([alert])
+    assert place.rows.untold_alerts() == []
     assert taken(place).rows == []
 
 

@@ -151,7 +151,7 @@ def test_spent_attempts_park_the_row_with_its_alert(place: OutboxPlace, broker: 
         if place.row(message_id).next_at is not None:
             place.end_lease(message_id)
     assert place.states() == {message_id: "PARKED"}
-    (alert,) = place.rows.take_alerts()
+    (alert,) = place.rows.untold_alerts()
     assert "no such topic" in alert.text
     assert run.count("relay_failed_total", kind="parked") == 1
 
@@ -175,7 +175,7 @@ def test_a_row_that_makes_no_record_is_parked_alone(place: OutboxPlace, broker: 
     assert broker.ids == [first, last]
     assert place.states() == {first: "SENT", strange: "PARKED", last: "SENT"}
     assert place.row(strange).maybe_sent == 0
-    (alert,) = place.rows.take_alerts()
+    (alert,) = place.rows.untold_alerts()
     assert "makes no record" in alert.text
     assert not run.outage.lasts
 

@@ -7,7 +7,7 @@ import pytest
 from hongyan_client.outbox import RetryTerms
 from hongyan_client.outbox.engine import outbox_engine
 from hongyan_client.outbox.relay_rows import RelayRows
-from hongyan_client.outbox.store import OutboxStore
+from hongyan_client.outbox.store import FailedRow, OutboxStore
 from producer.relay.metrics import RelayMetrics
 from producer.relay.relay import RelaySignals
 from producer.relay.reporter import RelayReporter
@@ -63,6 +63,30 @@ def test_a_parked_row_is_told_once_by_whichever_relay_sees_its_alert(
     assert "hongyan outbox list --parked" in text
     assert run.count("relay_parked") == 1
     assert run.count("alerts_total", rule="outbox_parked", lane="") == 1
+
+
+def test_an_alert_whose_relay_was_killed_before_it_told_it_is_told_by_the_next_one(
+    sqlite_place: OutboxPlace,
+) -> None:
+    message_id = sqlite_place.add(retry=RetryTerms(attempts=1))
+    batch = sqlite_place.store.claim_due("dead", 30_000, 10)
+    failed = FailedRow(batch.rows[0], "no answer", False, None)
+    assert sqlite_place.store.mark(batch.token, (), [failed]) == 0
+    metrics = RelayMetrics("first")
+
+    class Killed(Notifier):
+        def flush(self) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reporter(sqlite_place.rows, metrics, Killed(metrics)).report("running")
+    metrics = RelayMetrics("hongyan")
+    alerts = Notifier(metrics)
+    for _ in range(2):
+        reporter(sqlite_place.rows, metrics, alerts).report("running")
+    ((rule, text, _),) = alerts.told
+    assert rule == "outbox_parked"
+    assert message_id in text
 
 
 def test_a_late_row_is_an_alert_that_counts_once_and_goes_on(sqlite_place: OutboxPlace) -> None:
