@@ -1,5 +1,5 @@
-"""Keeps the table small: days ahead are made, days whose rows have all ended are dropped, and where there
-are no partitions ended rows are deleted in batches. Dead rows are what makes a queue table slow.
+"""Keeps the table small: days ahead are made, past days are dropped (past_days.py), and where there are no
+partitions ended rows are deleted in batches. Dead rows are what makes a queue table slow.
 
 A user that does not own the partitions makes and drops none: it deletes ended rows through their parent."""
 

@@ -187,6 +187,37 @@ def test_a_move_waits_for_a_recall_and_hinders_none(
     assert postgres_place.states() == {delayed: "RECALLED"}
 
 
+def test_a_recall_during_a_move_waits_for_it_and_finds_the_row(
+    postgres_place: OutboxPlace, today: date
+) -> None:
+    place, day = postgres_place, today - timedelta(days=5)
+    old_day(place, day, ())
+    delayed = place.add(send_at=time.time_ns() // 1_000_000 + 3_600_000)
+    place.set(delayed, f"created_day = '{day}'")
+    waiting = text(
+        "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'hongyan_outbox'::regclass"
+    )
+    recalled: list[bool] = []
+
+    def recall() -> None:
+        with place.engine.begin() as business:
+            recalled.append(place.outbox.recall(business, delayed))
+
+    business = threading.Thread(target=recall)
+    with place.store.transaction() as moving:
+        (one,) = (one for one in partitions_of(moving, "hongyan_outbox") if one.day == day)
+        assert partitions.lock_for_move(moving, "hongyan_outbox")
+        ids = partitions.movable_rows(moving, one, 10)
+        assert partitions.move_to_day(moving, "hongyan_outbox", one, today, ids) == 1
+        business.start()
+        until = time.monotonic() + 2
+        while moving.execute(waiting).first() is None and time.monotonic() < until:
+            time.sleep(0.01)
+    business.join(30)
+    assert recalled == [True]
+    assert place.row(delayed).created_day == today
+
+
 def test_a_drop_locks_the_table_before_the_day(postgres_place: OutboxPlace, today: date) -> None:
     """Transactions of the business hold the table and ask for its days: the other order is a deadlock."""
     day = today - timedelta(days=5)
