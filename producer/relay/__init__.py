@@ -9,13 +9,9 @@
     outage     spares the rows' attempts while Kafka is away
     wakeups    NOTIFY of PostgreSQL
     reporter   heartbeat row, backlog, alerts
-<<<<<<< HEAD
     ledger     heartbeat and windows of alerts in the ledger, once it answers
-    upkeep     partitions, and rows that have ended
-=======
     upkeep     partitions ahead, and rows that have ended
     past_days  partitions of past days: waiting rows move on, the rest is dropped
->>>>>>> 34cb14c6 (Decision 323: waiting rows leave past days; docs and changelog of the outbox's upkeep)
     metrics    the numbers of `/metrics`
 
 Nothing outside of `producer` imports it but commands and the console.
