@@ -25,7 +25,7 @@ def test_trying_the_rights_changes_nothing(place: OutboxPlace) -> None:
     before = place.row(message_id)
     try_rights(place.store, 0)
     assert place.row(message_id) == before
-    assert place.rows.take_alerts() == []
+    assert place.rows.untold_alerts() == []
 
 
 @pytest.mark.parametrize(
