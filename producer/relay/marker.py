@@ -124,9 +124,10 @@ class RelayMarker:
             self._ended.set()
 
     def look(self) -> None:
-        """Waits for news, takes further batches and marks what has ended."""
+        """Takes one further batch, or waits for news, and marks what has ended."""
         self.turn = self._monotonic()
-        self._news.wait(_LOOK_S if self._open else _IDLE_S)
+        if self._added.empty() or not self._has_room():
+            self._news.wait(_LOOK_S if self._open else _IDLE_S)
         self._news.clear()
         self._take()
         for one in self._open:
@@ -144,12 +145,9 @@ class RelayMarker:
         return self._ended.is_set()
 
     def _take(self) -> None:
-        """Takes the batches that were added, while the open rows are not too many."""
-        while self._has_room():
-            try:
-                batch = self._added.get_nowait()
-            except queue.Empty:
-                return
+        """Takes one batch, if the open rows are not too many. The others wait until it was looked at."""
+        if not self._added.empty() and self._has_room():
+            batch = self._added.get_nowait()  # no other thread takes one
             self._open.append(_OpenBatch(batch, self._monotonic()))
 
     def _has_room(self) -> bool:
@@ -164,17 +162,17 @@ class RelayMarker:
         if not (last or is_due or one.unsent):
             return
         ended = one.progress.part(last=last)
-        self._note(one, ended, last=last)
+        self._note(one, ended)
         self._mark(one, ended)
         one.part_at = self._monotonic() + PART_S
 
-    def _note(self, one: _OpenBatch, ended: EndedBatch, *, last: bool) -> None:
+    def _note(self, one: _OpenBatch, ended: EndedBatch) -> None:
         """Notes what the batch says of Kafka: at each acknowledgement, and once if it had none."""
         one.sent += len(ended.sent)
         one.away += ended.away
         if ended.sent:
             self._outage.note(len(ended.sent), 0)
-        elif last and not one.sent:
+        elif not one.sent and not one.progress.rows:
             self._outage.note(0, one.away)
 
     def _mark(self, one: _OpenBatch, ended: EndedBatch) -> None:
