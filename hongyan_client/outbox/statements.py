@@ -23,6 +23,8 @@ from hongyan_client.outbox.clock import NOW_MS, POSTGRESQL, SQLITE, spelling
 
 MAX_HELD: Final = 9
 HOLD_MS: Final = 500
+_LISTS: Final = ("ids", "keys", "read")
+"""Parameters that are lists; `read` has pairs."""
 
 _COLUMNS: Final = (
     "id, message_id, topic, msg_key, headers, attempt, max_attempts, retry_base_ms, retry_cap_ms"
@@ -58,18 +60,26 @@ RETURNING r.id, r.message_id, r.topic, r.msg_key, r.headers, r.attempt, r.max_at
           r.retry_base_ms, r.retry_cap_ms, CASE WHEN j.waits THEN NULL ELSE r.payload END AS payload,
           r.key_hash, r.created_day, j.waits"""
 _LOCK: Final = """
-SELECT {columns}, payload, key_hash, NULL AS created_day, state FROM {t} {hint}
+SELECT {columns}, payload, key_hash, NULL AS created_day, next_at FROM {t} {hint}
  WHERE {wanted} ORDER BY next_at, id LIMIT :limit {lock}"""
 _WAITING: Final = "SELECT s.id FROM {t} s WHERE s.id {in_ids} AND {waits}"
 _TAKE: Final = """
-UPDATE {t} SET maybe_sent = CASE WHEN state = 'SENDING' THEN 1 ELSE maybe_sent END, state = 'SENDING',
+UPDATE {t} {hint}
+   SET maybe_sent = CASE WHEN state = 'SENDING' THEN 1 ELSE maybe_sent END, state = 'SENDING',
        attempt = attempt + 1, held = 0, next_at = {now} + :lease_ms, lease_owner = :owner,
        lease_token = :token
- WHERE id {in_ids}"""
+ WHERE {as_read}"""
 _HOLD: Final = """
-UPDATE {t} SET next_at = {now} + ({hold} << held),
+UPDATE {t} {hint}
+   SET next_at = {now} + ({hold} << held),
        held = CASE WHEN held < {max} THEN held + 1 ELSE {max} END
- WHERE id {in_ids}"""
+ WHERE {as_read}"""
+_AS_READ: Final = "id {in_ids} AND (id, next_at) IN :read AND state IN ('PENDING', 'SENDING')"
+"""Rows that nobody has changed since they were read: each claim, mark and recall changes `next_at`. In
+autocommit the lock ends with the statement that took it."""
+_CARRYING: Final = (
+    "SELECT id FROM {t} WHERE id {in_ids} AND lease_token = :token AND state = 'SENDING'"
+)
 _IN_DAYS: Final = " AND created_day BETWEEN :first_day AND :last_day"
 _MARK_SENT: Final = """
 UPDATE {t} SET state = 'SENT', next_at = NULL, lease_owner = NULL, lease_token = NULL, last_error = NULL,
@@ -110,7 +120,10 @@ class OutboxStatements(NamedTuple):
     """As `claim_due`, of given ids."""
     waiting: TextClause
     take: TextClause
+    """Takes rows that are as they were read (`_AS_READ`); `hold` does so, too."""
     hold: TextClause
+    carrying: TextClause
+    """Those of the rows that `take` gave the token."""
     mark_sent: TextClause
     """On PostgreSQL it names the rows' first and last day, so that it looks into their partitions alone."""
     drop_sent: TextClause
@@ -139,8 +152,9 @@ def statements_for(table: str, dialect: str) -> OutboxStatements:
         made(claim, _DUE, f"{table}_due"),
         made(claim, _THESE, "PRIMARY"),
         made(_WAITING),
-        made(_TAKE),
-        made(_HOLD),
+        made(_TAKE, index="PRIMARY"),
+        made(_HOLD, index="PRIMARY"),
+        made(_CARRYING),
         made(_MARK_SENT),
         made(_DROP_SENT),
         made(_MARK_RETRY),
@@ -156,12 +170,14 @@ def statements_for(table: str, dialect: str) -> OutboxStatements:
 def _parts(table: str, kind: str) -> dict[str, object]:
     now = NOW_MS[kind]
     scanned = "due" if kind == POSTGRESQL else "s"
+    in_ids = "= ANY(:ids)" if kind == POSTGRESQL else "IN :ids"
     return {
         "t": table,
         "now": now,
         "columns": _COLUMNS,
         "waits": _WAITS.format(s=scanned, t=table, now=now),
-        "in_ids": "= ANY(:ids)" if kind == POSTGRESQL else "IN :ids",
+        "in_ids": in_ids,
+        "as_read": _AS_READ.format(in_ids=in_ids),
         "in_keys": "= ANY(:keys)" if kind == POSTGRESQL else "IN :keys",
         "in_days": _IN_DAYS if kind == POSTGRESQL else "",
         "lock": "" if kind == SQLITE else "FOR UPDATE SKIP LOCKED",
@@ -172,11 +188,11 @@ def _parts(table: str, kind: str) -> dict[str, object]:
 
 def _bound(sql: str, kind: str) -> TextClause:
     """Returns the statement; on PostgreSQL its ids are one array, so that it is the same text for all."""
-    types: dict[str, Any] = {"ids": BigInteger, "keys": String}
+    arrays: dict[str, Any] = {"ids": BigInteger, "keys": String} if kind == POSTGRESQL else {}
     clause = text(sql)
-    for name in (one for one in types if f":{one}" in sql):
-        if kind == POSTGRESQL:
-            clause = clause.bindparams(bindparam(name, type_=ARRAY(types[name])))
+    for name in (one for one in _LISTS if f":{one}" in sql):
+        if name in arrays:
+            clause = clause.bindparams(bindparam(name, type_=ARRAY(arrays[name])))
         else:
             clause = clause.bindparams(bindparam(name, expanding=True))
     return clause

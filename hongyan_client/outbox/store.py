@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import date
 from typing import Any, Final, NamedTuple
 
@@ -127,7 +127,8 @@ class OutboxStore:
         with outbox_errors(self.name), self.engine.begin() as connection:
             if self.is_postgres:
                 connection.execute(_BY_INDEX, self._limits)
-            yield connection
+            with _only_writer(connection) if self.is_sqlite else nullcontext():
+                yield connection
 
     def _claim(self, statement: Any, owner: str, lease_ms: int, **asked: Any) -> ClaimedBatch:
         token = secrets.randbits(_TOKEN_BITS) | 1
@@ -146,17 +147,23 @@ class OutboxStore:
     def _take(
         self, connection: Connection, found: Sequence[Row[Any]], lease: dict[str, Any]
     ) -> list[Row[Any]]:
-        """Takes locked rows and holds the others, in the claim's transaction."""
+        """Takes rows and holds the others, in the claim's transaction. Returns those that it took: in
+        autocommit another transaction may have changed some since they were read."""
         keyed = [row.id for row in found if row.key_hash is not None]
         waiting: set[int] = set()
         if keyed:
             waiting = set(connection.execute(self._sql.waiting, {"ids": keyed}).scalars())
-        taken = [row for row in found if row.id not in waiting]
-        if waiting:
-            connection.execute(self._sql.hold, {"ids": sorted(waiting)})
-        if taken:
-            connection.execute(self._sql.take, {**lease, "ids": [row.id for row in taken]})
-        return taken
+        held = [row for row in found if row.id in waiting]
+        free = [row for row in found if row.id not in waiting]
+        if held:
+            connection.execute(self._sql.hold, _as_read(held))
+        if not free or connection.execute(self._sql.take, lease | _as_read(free)).rowcount == len(
+            free
+        ):
+            return free
+        asked = {"ids": [row.id for row in free], "token": lease["token"]}
+        taken = set(connection.execute(self._sql.carrying, asked).scalars())
+        return [row for row in free if row.id in taken]
 
     def _mark_sent(self, connection: Connection, token: int, sent: Sequence[ClaimedRow]) -> int:
         if not sent:
@@ -205,6 +212,29 @@ class OutboxStore:
             }
             connection.execute(self._sql.alert, alert)
         return written
+
+
+@contextmanager
+def _only_writer(connection: Connection) -> Iterator[None]:
+    """Begins as the one writer of SQLite, unless the engine did. Its driver begins at the first write, and
+    in autocommit never: another writer could change a row between its read and its update."""
+    driver: Any = connection.connection.driver_connection
+    if driver.in_transaction:
+        yield
+        return
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        if driver.in_transaction:
+            connection.exec_driver_sql("ROLLBACK")
+        raise
+    connection.exec_driver_sql("COMMIT")
+
+
+def _as_read(rows: Sequence[Row[Any]]) -> dict[str, Any]:
+    """Returns the parameters that name rows as they were read."""
+    return {"ids": [row.id for row in rows], "read": [(row.id, row.next_at) for row in rows]}
 
 
 _FIELDS: Final = len(ClaimedRow._fields)

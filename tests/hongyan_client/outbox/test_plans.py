@@ -172,3 +172,18 @@ def test_a_list_of_open_rows_reads_no_ended_row(
         reads = [row["key"] for row in plan if row["table"] == "hongyan_outbox"]
         assert set(reads) <= {"hongyan_outbox_due", "hongyan_outbox_done"}
     assert len(reads) == 1 + (len(states) > 1)
+
+
+@pytest.mark.parametrize("count", [1, 3, 200])
+def test_mariadb_takes_rows_by_their_ids(mariadb_database: str, count: int) -> None:
+    ids = [10 * number for number in range(1, count + 1)]
+    with opened(mariadb_database) as place:
+        fill(place)
+        with place.store.transaction() as connection:
+            take = text("EXPLAIN " + place.store._sql.take.text)
+            bound = take.bindparams(*(bindparam(one, expanding=True) for one in ("ids", "read")))
+            asked = {"ids": ids, "read": [(one, one) for one in ids]}
+            lease = {"owner": "o", "lease_ms": 1_000, "token": 7}
+            plan = connection.execute(bound, asked | lease).mappings().one()
+    assert plan["key"] == "PRIMARY"
+    assert int(plan["rows"]) <= count
