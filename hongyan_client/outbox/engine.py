@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Engine, create_engine, event
@@ -18,6 +19,17 @@ DRIVERS: Final = {
     SQLITE: "sqlite",
 }
 _IDLE_S: Final = 5
+_POSTGRES: Final[Mapping[str, Any]] = {
+    "application_name": "hongyan-relay",
+    "prepare_threshold": None,
+    "keepalives": 1,
+    "keepalives_idle": 3,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 6_000,
+}
+"""Options of the driver, where the URL names no other value. PgBouncer gives each transaction another
+server's connection, and older ones know no prepared statements. A dead peer is noticed within 6 s."""
 
 
 class OutboxWaits(NamedTuple):
@@ -28,7 +40,7 @@ class OutboxWaits(NamedTuple):
     statement_s: float = 10.0
     """For a statement of PostgreSQL, which ends it itself."""
     answer_s: float = 15.0
-    """For an answer of MySQL or MariaDB."""
+    """For an answer of a server; on PostgreSQL at least a second longer than `statement_s`."""
 
 
 RELAY_WAITS: Final = OutboxWaits()
@@ -70,6 +82,8 @@ def outbox_engine(
     )
     if spelling(made.get_backend_name()) == "mysql":
         event.listen(engine, "connect", _end_idle_transactions)
+    else:
+        _limit_answers(engine, waits)
     return engine
 
 
@@ -80,9 +94,15 @@ def _connect_args(url: URL, waits: OutboxWaits) -> dict[str, Any]:
             "read_timeout": waits.answer_s,
             "write_timeout": waits.answer_s,
         }
-    ours = {"connect_timeout": round(waits.busy_s), "application_name": "hongyan-relay"}
+    ours = {"connect_timeout": round(waits.busy_s), **_POSTGRES}
     # SQLAlchemy gives the driver the URL's own options, several hosts in libpq's form.
     return {name: value for name, value in ours.items() if name not in url.query}
+
+
+def _limit_answers(engine: Engine, waits: OutboxWaits) -> None:
+    from hongyan_client.outbox.postgres_connection import limit_answers  # loads psycopg
+
+    limit_answers(engine, max(waits.answer_s, waits.statement_s + 1))
 
 
 def _end_idle_transactions(connection: Any, _record: object) -> None:
