@@ -69,6 +69,7 @@ _EXPECTED = (
     ("backends.sql.errors", "SqlError", PROBLEMS, "the database does not answer: {}"),
     ("hongyan_client.outbox.errors", "OutboxMissing", PROBLEMS, "{}"),
     ("hongyan_client.outbox.errors", "OutboxForbidden", PROBLEMS, "{}"),
+    ("hongyan_client.outbox.errors", "OutboxRefused", PROBLEMS, "{}"),
     (
         "hongyan_client.outbox.errors",
         "OutboxTrouble",

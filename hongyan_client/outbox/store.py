@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, Row, text
 
 from hongyan_client.outbox.clock import POSTGRESQL, SQLITE
 from hongyan_client.outbox.engine import RELAY_WAITS
-from hongyan_client.outbox.errors import outbox_errors
+from hongyan_client.outbox.errors import OutboxRefused, outbox_errors
 from hongyan_client.outbox.statements import statements_for
 from hongyan_client.outbox.tables import DEFAULT_NAME, MAX_ERROR
 
@@ -106,13 +106,13 @@ class OutboxStore:
 
     def mark(self, token: int, sent: Sequence[ClaimedRow], failed: Sequence[FailedRow] = ()) -> int:
         """Writes how the publication ended, with an alert for each parked row. Returns the number of rows
-        that another publisher has taken meanwhile; nothing is written for them."""
-        with self.transaction() as connection:
-            if self.is_postgres and not failed:
-                connection.execute(_NOT_AWAITED)
-            written = self._mark_sent(connection, token, sent)
-            written += sum(self._mark_failed(connection, token, one) for one in failed)
-        return len(sent) + len(failed) - written
+        that another publisher has taken meanwhile; nothing is written for them. An error that the database
+        cannot store is written with escapes."""
+        try:
+            return self._mark(token, sent, failed)
+        except OutboxRefused:
+            escaped = [one._replace(error=ascii(one.error)[1:-1]) for one in failed]
+            return self._mark(token, sent, escaped)
 
     def give_back(self, token: int, rows: Sequence[ClaimedRow]) -> None:
         """Makes rows that were not handed to Kafka due again; the attempt does not count."""
@@ -164,6 +164,14 @@ class OutboxStore:
         asked = {"ids": [row.id for row in free], "token": lease["token"]}
         taken = set(connection.execute(self._sql.carrying, asked).scalars())
         return [row for row in free if row.id in taken]
+
+    def _mark(self, token: int, sent: Sequence[ClaimedRow], failed: Sequence[FailedRow]) -> int:
+        with self.transaction() as connection:
+            if self.is_postgres and not failed:
+                connection.execute(_NOT_AWAITED)
+            written = self._mark_sent(connection, token, sent)
+            written += sum(self._mark_failed(connection, token, one) for one in failed)
+        return len(sent) + len(failed) - written
 
     def _mark_sent(self, connection: Connection, token: int, sent: Sequence[ClaimedRow]) -> int:
         if not sent:

@@ -61,6 +61,13 @@ _Ascii = String(64).with_variant(
 _Payload = Text().with_variant(mysql.MEDIUMTEXT(charset="utf8mb4"), "mysql", "mariadb")
 """UTF-8 text, as the envelope is: every driver writes it, and people can read it."""
 
+_MYSQL: Final[dict[str, Any]] = {
+    f"{dialect}_{option}": value
+    for dialect in ("mysql", "mariadb")
+    for option, value in (("engine", "InnoDB"), ("charset", "utf8mb4"))
+}
+"""Whatever the database's defaults are: reasons and errors are any text, and each write can be undone."""
+
 
 class OutboxTables(NamedTuple):
     """The three tables of one outbox."""
@@ -124,10 +131,7 @@ def _rows(metadata: MetaData, name: str) -> Table:
         _DayKey("id"),
         postgresql_partition_by="RANGE (created_day)",
         sqlite_autoincrement=True,
-        mysql_engine="InnoDB",
-        mariadb_engine="InnoDB",
-        mysql_charset="utf8mb4",
-        mariadb_charset="utf8mb4",
+        **_MYSQL,
     )
     _index(table)
     event.listen(table, "after_create", first_partitions)
@@ -164,6 +168,7 @@ def _alerts(metadata: MetaData, name: str) -> Table:
         Column("text", String(MAX_ERROR), nullable=False),
         Column("raised_at", BigInteger, nullable=False),
         Column("told_at", BigInteger),
+        **_MYSQL,
     )
 
 
@@ -181,4 +186,5 @@ def _relays(metadata: MetaData, name: str) -> Table:
         Column("pending", BigInteger, nullable=False),
         Column("oldest_ms", BigInteger, nullable=False),
         Column("parked", BigInteger, nullable=False),
+        **_MYSQL,
     )

@@ -246,3 +246,12 @@ def test_the_backlog_counts_rows_in_a_long_back_off_or_lease(place: OutboxPlace)
     assert found.pending == 3
     assert 3_600_000 <= found.oldest_ms < 3_700_000
     assert place.row(delayed).state == "PENDING"
+
+
+def test_an_error_that_a_database_cannot_store_is_written_with_escapes(place: OutboxPlace) -> None:
+    """PostgreSQL takes no NUL."""
+    message_id = place.add()
+    batch = taken(place)
+    marks = [FailedRow(row, "bad\0", False, None) for row in batch.rows]
+    assert place.store.mark(batch.token, (), marks) == 0
+    assert place.states() == {message_id: "PARKED"}
