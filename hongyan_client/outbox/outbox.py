@@ -15,6 +15,7 @@ from sqlalchemy import (
     Connection,
     Executable,
     MetaData,
+    TwoPhaseTransaction,
     bindparam,
     event,
     insert,
@@ -28,6 +29,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from hongyan_client.outbox.clock import POSTGRESQL, DatabaseDay, DatabaseMillis
 from hongyan_client.outbox.entry import DEFAULT_RETRY, OutboxEntry, RetryTerms, entry_of
+from hongyan_client.outbox.key_followers import KeyFollowers
 from hongyan_client.outbox.tables import DEFAULT_NAME, PARKED, PENDING, RECALLED, outbox_tables
 from message.envelope import Notification
 from message.vocabulary import DEFAULT_TOPIC_PREFIX
@@ -81,9 +83,8 @@ class Outbox:
         self._insert = insert(self.tables.rows)
         self._recall = self._recall_statement()
         rows = self.tables.rows
-        self._gone = select(rows.c.id).where(
-            rows.c.message_id == bindparam("asked_id"), rows.c.state != RECALLED
-        )
+        self._states = select(rows.c.state).where(rows.c.message_id == bindparam("asked_id"))
+        self._followers = KeyFollowers(rows)
 
     @overload
     def add(
@@ -138,12 +139,12 @@ class Outbox:
     def recall(
         self, session: SyncSession | AsyncUnit, message_id: str
     ) -> bool | Coroutine[Any, Any, bool]:
-        """Takes back a notification that has not gone, in the session's transaction. Returns False if a
-        part of it is in Kafka, may be, or is on its way: then `hongyan recall` is the way."""
-        asked = {"asked_id": message_id}
+        """Takes back a notification that has not gone, in the session's transaction. Returns whether all of
+        it is taken back, now or before. False: a part of it is in Kafka, may be, or is on its way; then
+        `hongyan recall` is the way."""
         if isinstance(session, AsyncUnit):
-            return self._recall_async(session, asked)
-        return self._take_back(session, asked)
+            return self._recall_async(session, message_id)
+        return self._take_back(session, message_id)
 
     def _add(self, session: SyncSession, entry: OutboxEntry) -> QueuedNotification:
         hand_over = not isinstance(session, Connection) and self._goes_at_once(entry)
@@ -161,13 +162,21 @@ class Outbox:
         queued: QueuedNotification = await session.run_sync(add, entry)
         return queued
 
-    async def _recall_async(self, session: AsyncUnit, asked: dict[str, str]) -> bool:
+    async def _recall_async(self, session: AsyncUnit, message_id: str) -> bool:
         take_back: Any = self._take_back
-        return bool(await session.run_sync(take_back, asked))
+        return bool(await session.run_sync(take_back, message_id))
 
-    def _take_back(self, session: SyncSession, asked: dict[str, str]) -> bool:
-        done: Any = session.execute(self._recall, asked)
-        return bool(done.rowcount) and session.execute(self._gone, asked).first() is None
+    def _take_back(self, session: SyncSession, message_id: str) -> bool:
+        connection, asked = self._connection(session), {"asked_id": message_id}
+        if connection.execute(self._recall, asked).rowcount:
+            self._followers.wake(connection, message_id)
+        return set(connection.execute(self._states, asked).scalars()) == {RECALLED}
+
+    def _connection(self, session: SyncSession) -> Connection:
+        """Returns the connection of the outbox's table; a session may have several."""
+        if isinstance(session, Connection):
+            return session
+        return session.connection(bind_arguments={"clause": self._insert})
 
     def _goes_at_once(self, entry: OutboxEntry) -> bool:
         return self._after_commit is not None and entry.send_at is None
@@ -182,16 +191,18 @@ class Outbox:
             created_day=DatabaseDay(),
         )
 
-    def _notify(self, session: Any, entry: OutboxEntry) -> None:
+    def _notify(self, session: SyncSession, entry: OutboxEntry) -> None:
         """Wakes relays at the commit, not more often than they look after a wake-up: commits with a
-        notification wait for each other."""
-        connection = session if isinstance(session, Connection) else session.connection()
+        notification wait for each other. PostgreSQL prepares no transaction with a notification."""
+        connection = self._connection(session)
         if connection.dialect.name != POSTGRESQL or entry.send_at is not None:
+            return
+        if isinstance(connection.get_transaction(), TwoPhaseTransaction):
             return
         now = time.monotonic()
         if now - self._notified_at >= NOTIFY_EVERY_S:
             self._notified_at = now
-            session.execute(_NOTIFY, {"channel": self.tables.rows.name})
+            connection.execute(_NOTIFY, {"channel": self.tables.rows.name})
 
     def _note(self, session: Session, row_id: int) -> None:
         """Keeps the row for the hand-over at the end of the outermost transaction."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
@@ -131,8 +131,9 @@ def test_a_delayed_notification_can_be_recalled_in_the_business_transaction(
     assert place.states() == {message_id: "PENDING"}
     with Session(place.engine) as session:
         assert place.outbox.recall(session, message_id)
-        assert not place.outbox.recall(session, message_id)
         session.commit()
+    with Session(place.engine) as session:
+        assert place.outbox.recall(session, message_id), "a transaction that is repeated"
     assert place.states() == {message_id: "RECALLED"}
     place.set(message_id, "send_at = 0")
     assert place.claimed() == []
@@ -259,3 +260,34 @@ def test_open_rows_are_listed_by_id_across_states_and_pages(place: OutboxPlace) 
     assert [row.id for row in place.operator.rows(("PENDING",), 1, ids[0])] == [ids[6]]
     with pytest.raises(ValueError, match="SENT"):
         place.operator.rows(("PENDING", "SENT"))
+
+
+def test_a_session_with_binds_alone_finds_the_outboxs_engine(place: OutboxPlace) -> None:
+    with Session(binds={place.outbox.tables.rows: place.engine}) as session:
+        kept = place.outbox.add(session, notice())
+        recalled = place.outbox.add(session, notice())
+        assert place.outbox.recall(session, recalled.id)
+        session.commit()
+    assert place.states() == {kept.id: "PENDING", recalled.id: "RECALLED"}
+
+
+def executed(connection: Connection) -> list[str]:
+    """Returns the list of the connection's later statements."""
+    statements: list[str] = []
+
+    @event.listens_for(connection, "before_cursor_execute")
+    def _keep(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        statements.append(statement)
+
+    return statements
+
+
+@pytest.mark.parametrize("two_phases", [False, True])
+def test_a_transaction_that_is_prepared_holds_no_notify(
+    postgres_place: OutboxPlace, two_phases: bool
+) -> None:
+    with Session(postgres_place.engine, twophase=two_phases) as session:
+        statements = executed(session.connection())
+        Outbox().add(session, notice())
+        session.rollback()
+    assert any("pg_notify" in one for one in statements) is not two_phases
