@@ -10,6 +10,8 @@ ordering key only the head may go:
 
 A due row that must wait is held: it comes up again after 0.5 s, and after twice as long each time, up to
 256 s. The end of the row before it wakes it at once. So rows of a blocked key cost later claims nothing.
+
+A claim ends at `limit` rows, or at `MOST_BYTES` of payload. Rows beyond stay as they are.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from hongyan_client.outbox.clock import NOW_MS, POSTGRESQL, SQLITE, spelling
 
 MAX_HELD: Final = 9
 HOLD_MS: Final = 500
-_LISTS: Final = ("ids", "keys", "read")
-"""Parameters that are lists; `read` has pairs."""
+MOST_BYTES: Final = 32 << 20
+"""Payload after which a claim takes no more rows. A row has at most a mebibyte."""
 
 _COLUMNS: Final = (
     "id, message_id, topic, msg_key, headers, attempt, max_attempts, retry_base_ms, retry_cap_ms"
@@ -39,13 +41,15 @@ _WAITS: Final = """(
             OR EXISTS (SELECT 1 FROM {t} p WHERE p.key_hash = {s}.key_hash AND p.state = 'PARKED'
                           AND p.id < {s}.id))))"""
 _DUE: Final = "next_at <= {now}"
-_THESE: Final = "id {in_ids} AND state = 'PENDING' AND attempt = 0 AND send_at IS NULL"
+_NEW: Final = "state = 'PENDING' AND attempt = 0 AND send_at IS NULL"
+_THESE: Final = f"id {{in_ids}} AND {_NEW}"
 """No delayed row is handed over. An id that a savepoint's rollback freed may be one's, on SQLite."""
 _CLAIM_POSTGRES: Final = """
 WITH due AS MATERIALIZED (
-    SELECT id, created_day, key_hash, state, held FROM {t}
+    SELECT id, created_day, key_hash, state, held, {size} AS size FROM {t}
      WHERE {wanted} ORDER BY next_at, id LIMIT :limit FOR UPDATE SKIP LOCKED),
-judged AS MATERIALIZED (SELECT due.*, {waits} AS waits FROM due)
+judged AS MATERIALIZED (
+    SELECT due.*, {waits} AS waits, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS total FROM due)
 UPDATE {t} AS r
    SET state = CASE WHEN j.waits THEN r.state ELSE 'SENDING' END,
        attempt = CASE WHEN j.waits THEN r.attempt ELSE r.attempt + 1 END,
@@ -55,12 +59,13 @@ UPDATE {t} AS r
        lease_owner = CASE WHEN j.waits THEN r.lease_owner ELSE :owner END,
        lease_token = CASE WHEN j.waits THEN r.lease_token ELSE CAST(:token AS bigint) END
   FROM judged AS j
- WHERE r.id = j.id AND r.created_day = j.created_day
+ WHERE r.id = j.id AND r.created_day = j.created_day AND (j.waits OR j.total - j.size < {most_bytes})
 RETURNING r.id, r.message_id, r.topic, r.msg_key, r.headers, r.attempt, r.max_attempts,
           r.retry_base_ms, r.retry_cap_ms, CASE WHEN j.waits THEN NULL ELSE r.payload END AS payload,
           r.key_hash, r.created_day, j.waits"""
 _LOCK: Final = """
-SELECT {columns}, payload, key_hash, NULL AS created_day, next_at FROM {t} {hint}
+SELECT {columns}, CASE WHEN {size} <= :small THEN payload END AS payload, key_hash,
+       NULL AS created_day, {size} AS size FROM {t} {hint}
  WHERE {wanted} ORDER BY next_at, id LIMIT :limit {lock}"""
 _WAITING: Final = "SELECT s.id FROM {t} s WHERE s.id {in_ids} AND {waits}"
 _TAKE: Final = """
@@ -68,18 +73,14 @@ UPDATE {t} {hint}
    SET maybe_sent = CASE WHEN state = 'SENDING' THEN 1 ELSE maybe_sent END, state = 'SENDING',
        attempt = attempt + 1, held = 0, next_at = {now} + :lease_ms, lease_owner = :owner,
        lease_token = :token
- WHERE {as_read}"""
+ WHERE id {in_ids} AND {wanted}"""
 _HOLD: Final = """
 UPDATE {t} {hint}
    SET next_at = {now} + ({hold} << held),
        held = CASE WHEN held < {max} THEN held + 1 ELSE {max} END
- WHERE {as_read}"""
-_AS_READ: Final = "id {in_ids} AND (id, next_at) IN :read AND state IN ('PENDING', 'SENDING')"
-"""Rows that nobody has changed since they were read: each claim, mark and recall changes `next_at`. In
-autocommit the lock ends with the statement that took it."""
-_CARRYING: Final = (
-    "SELECT id FROM {t} WHERE id {in_ids} AND lease_token = :token AND state = 'SENDING'"
-)
+ WHERE id {in_ids} AND {wanted}"""
+_TAKEN: Final = """
+SELECT id, payload FROM {t} WHERE id {in_ids} AND lease_token = :token AND state = 'SENDING'"""
 _IN_DAYS: Final = " AND created_day BETWEEN :first_day AND :last_day"
 _MARK_SENT: Final = """
 UPDATE {t} SET state = 'SENT', next_at = NULL, lease_owner = NULL, lease_token = NULL, last_error = NULL,
@@ -111,6 +112,14 @@ _WAKE: Final = """
 UPDATE {t} SET next_at = {now}, held = 0 WHERE id {in_ids} AND state = 'PENDING' AND held > 0"""
 
 
+class TakeStatements(NamedTuple):
+    """What follows a lock. Both look again whether the claim wants the row: in autocommit the lock ends
+    with its statement, and a recall or another claim may have come between."""
+
+    take: TextClause
+    hold: TextClause
+
+
 class OutboxStatements(NamedTuple):
     """Statements of one table on one database."""
 
@@ -119,11 +128,10 @@ class OutboxStatements(NamedTuple):
     claim_these: TextClause
     """As `claim_due`, of given ids."""
     waiting: TextClause
-    take: TextClause
-    """Takes rows that are as they were read (`_AS_READ`); `hold` does so, too."""
-    hold: TextClause
-    carrying: TextClause
-    """Those of the rows that `take` gave the token."""
+    due: TakeStatements
+    these: TakeStatements
+    taken: TextClause
+    """Those of the rows that `take` gave the token, with their payload."""
     mark_sent: TextClause
     """On PostgreSQL it names the rows' first and last day, so that it looks into their partitions alone."""
     drop_sent: TextClause
@@ -148,13 +156,16 @@ def statements_for(table: str, dialect: str) -> OutboxStatements:
         hint = f"FORCE INDEX ({index})" if kind == "mysql" else ""
         return _bound(template.format(**parts, wanted=wanted.format(**parts), hint=hint), kind)
 
+    def taking(wanted: str) -> TakeStatements:
+        return TakeStatements(made(_TAKE, wanted, "PRIMARY"), made(_HOLD, wanted, "PRIMARY"))
+
     return OutboxStatements(
         made(claim, _DUE, f"{table}_due"),
         made(claim, _THESE, "PRIMARY"),
         made(_WAITING),
-        made(_TAKE, index="PRIMARY"),
-        made(_HOLD, index="PRIMARY"),
-        made(_CARRYING),
+        taking(_DUE),
+        taking(_NEW),
+        made(_TAKEN),
         made(_MARK_SENT),
         made(_DROP_SENT),
         made(_MARK_RETRY),
@@ -170,17 +181,17 @@ def statements_for(table: str, dialect: str) -> OutboxStatements:
 def _parts(table: str, kind: str) -> dict[str, object]:
     now = NOW_MS[kind]
     scanned = "due" if kind == POSTGRESQL else "s"
-    in_ids = "= ANY(:ids)" if kind == POSTGRESQL else "IN :ids"
     return {
         "t": table,
         "now": now,
         "columns": _COLUMNS,
         "waits": _WAITS.format(s=scanned, t=table, now=now),
-        "in_ids": in_ids,
-        "as_read": _AS_READ.format(in_ids=in_ids),
+        "in_ids": "= ANY(:ids)" if kind == POSTGRESQL else "IN :ids",
         "in_keys": "= ANY(:keys)" if kind == POSTGRESQL else "IN :keys",
         "in_days": _IN_DAYS if kind == POSTGRESQL else "",
         "lock": "" if kind == SQLITE else "FOR UPDATE SKIP LOCKED",
+        "size": "length(CAST(payload AS BLOB))" if kind == SQLITE else "octet_length(payload)",
+        "most_bytes": MOST_BYTES,
         "hold": HOLD_MS,
         "max": MAX_HELD,
     }
@@ -188,11 +199,11 @@ def _parts(table: str, kind: str) -> dict[str, object]:
 
 def _bound(sql: str, kind: str) -> TextClause:
     """Returns the statement; on PostgreSQL its ids are one array, so that it is the same text for all."""
-    arrays: dict[str, Any] = {"ids": BigInteger, "keys": String} if kind == POSTGRESQL else {}
+    types: dict[str, Any] = {"ids": BigInteger, "keys": String}
     clause = text(sql)
-    for name in (one for one in _LISTS if f":{one}" in sql):
-        if name in arrays:
-            clause = clause.bindparams(bindparam(name, type_=ARRAY(arrays[name])))
+    for name in (one for one in types if f":{one}" in sql):
+        if kind == POSTGRESQL:
+            clause = clause.bindparams(bindparam(name, type_=ARRAY(types[name])))
         else:
             clause = clause.bindparams(bindparam(name, expanding=True))
     return clause

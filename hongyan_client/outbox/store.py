@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, Row, text
 from hongyan_client.outbox.clock import POSTGRESQL, SQLITE
 from hongyan_client.outbox.engine import RELAY_WAITS
 from hongyan_client.outbox.errors import OutboxRefused, outbox_errors
-from hongyan_client.outbox.statements import statements_for
+from hongyan_client.outbox.statements import MOST_BYTES, TakeStatements, statements_for
 from hongyan_client.outbox.tables import DEFAULT_NAME, MAX_ERROR
 
 _TOKEN_BITS: Final = 62
@@ -61,7 +61,8 @@ class ClaimedBatch(NamedTuple):
     token: int
     rows: Sequence[ClaimedRow]
     seen: int
-    """Due rows that were looked at; those beyond `rows` wait for the head of their key."""
+    """Due rows that were looked at. Those beyond `rows` wait for the head of their key, or for the next
+    claim."""
 
 
 class FailedRow(NamedTuple):
@@ -97,12 +98,14 @@ class OutboxStore:
         self._limits = {"statement_ms": str(round(statement_s * 1_000))}
 
     def claim_due(self, owner: str, lease_ms: int, limit: int) -> ClaimedBatch:
-        """Takes due rows, the longest due first, and holds those behind the head of their key."""
-        return self._claim(self._sql.claim_due, owner, lease_ms, limit=limit)
+        """Takes due rows, the longest due first, and holds those behind the head of their key. A batch has
+        at most `limit` rows, and at most `MOST_BYTES` of payload beside its last row."""
+        return self._claim(self._sql.claim_due, self._sql.due, owner, lease_ms, limit=limit)
 
     def claim_these(self, ids: Sequence[int], owner: str, lease_ms: int) -> ClaimedBatch:
         """Takes those of the rows that are committed and that nobody took before."""
-        return self._claim(self._sql.claim_these, owner, lease_ms, ids=list(ids), limit=len(ids))
+        sql, asked = self._sql, {"ids": list(ids), "limit": len(ids)}
+        return self._claim(sql.claim_these, sql.these, owner, lease_ms, **asked)
 
     def mark(self, token: int, sent: Sequence[ClaimedRow], failed: Sequence[FailedRow] = ()) -> int:
         """Writes how the publication ended, with an alert for each parked row. Returns the number of rows
@@ -130,40 +133,46 @@ class OutboxStore:
             with _only_writer(connection) if self.is_sqlite else nullcontext():
                 yield connection
 
-    def _claim(self, statement: Any, owner: str, lease_ms: int, **asked: Any) -> ClaimedBatch:
+    def _claim(
+        self, claim: Any, steps: TakeStatements, owner: str, lease_ms: int, **asked: Any
+    ) -> ClaimedBatch:
         token = secrets.randbits(_TOKEN_BITS) | 1
         lease = {"owner": owner, "lease_ms": lease_ms, "token": token}
         with self.transaction() as connection:
             if self.is_postgres:
-                found = connection.execute(statement, {**asked, **lease}).all()
-                taken = [row for row in found if not row.waits]
+                found = connection.execute(claim, {**asked, **lease}).all()
+                rows = [_claimed(row) for row in found if not row.waits]
             else:
-                found = connection.execute(statement, asked).all()
-                taken = self._take(connection, found, lease)
-        claimed = _claimed if self.is_postgres else _claimed_before_update
-        rows = sorted(map(claimed, taken), key=_by_id)
-        return ClaimedBatch(token, rows, len(found))
+                small = MOST_BYTES // max(1, asked["limit"])
+                found = connection.execute(claim, {**asked, "small": small}).all()
+                rows = self._take(connection, steps, found, lease)
+        return ClaimedBatch(token, sorted(rows, key=_by_id), len(found))
 
     def _take(
-        self, connection: Connection, found: Sequence[Row[Any]], lease: dict[str, Any]
-    ) -> list[Row[Any]]:
-        """Takes rows and holds the others, in the claim's transaction. Returns those that it took: in
-        autocommit another transaction may have changed some since they were read."""
+        self,
+        connection: Connection,
+        steps: TakeStatements,
+        found: Sequence[Row[Any]],
+        lease: dict[str, Any],
+    ) -> list[ClaimedRow]:
+        """Takes rows and holds the others, in the claim's transaction. Returns those that it took."""
         keyed = [row.id for row in found if row.key_hash is not None]
         waiting: set[int] = set()
         if keyed:
             waiting = set(connection.execute(self._sql.waiting, {"ids": keyed}).scalars())
-        held = [row for row in found if row.id in waiting]
-        free = [row for row in found if row.id not in waiting]
-        if held:
-            connection.execute(self._sql.hold, _as_read(held))
-        if not free or connection.execute(self._sql.take, lease | _as_read(free)).rowcount == len(
-            free
-        ):
-            return free
-        asked = {"ids": [row.id for row in free], "token": lease["token"]}
-        taken = set(connection.execute(self._sql.carrying, asked).scalars())
-        return [row for row in free if row.id in taken]
+        free = _first_bytes([row for row in found if row.id not in waiting])
+        if waiting:
+            connection.execute(steps.hold, {"ids": sorted(waiting)})
+        if not free:
+            return []
+        ids = [row.id for row in free]
+        all_taken = connection.execute(steps.take, {**lease, "ids": ids}).rowcount == len(free)
+        rows = [_claimed_before_update(row) for row in free]
+        if all_taken and None not in [row.payload for row in rows]:
+            return rows
+        asked = {"ids": ids, "token": lease["token"]}
+        taken = {row.id: row.payload for row in connection.execute(self._sql.taken, asked)}
+        return [row._replace(payload=taken[row.id]) for row in rows if row.id in taken]
 
     def _mark(self, token: int, sent: Sequence[ClaimedRow], failed: Sequence[FailedRow]) -> int:
         with self.transaction() as connection:
@@ -240,11 +249,6 @@ def _only_writer(connection: Connection) -> Iterator[None]:
     connection.exec_driver_sql("COMMIT")
 
 
-def _as_read(rows: Sequence[Row[Any]]) -> dict[str, Any]:
-    """Returns the parameters that name rows as they were read."""
-    return {"ids": [row.id for row in rows], "read": [(row.id, row.next_at) for row in rows]}
-
-
 _FIELDS: Final = len(ClaimedRow._fields)
 
 
@@ -253,9 +257,21 @@ def _claimed(row: Row[Any]) -> ClaimedRow:
 
 
 def _claimed_before_update(row: Row[Any]) -> ClaimedRow:
-    """Returns the row as claimed; it was read before the update that counted the attempt."""
+    """Returns the row as claimed; it was read before the update that counted the attempt. A large one has
+    no payload yet."""
     claimed = _claimed(row)
     return claimed._replace(attempt=claimed.attempt + 1)
+
+
+def _first_bytes(rows: Sequence[Row[Any]]) -> list[Row[Any]]:
+    """Returns the first rows, up to the one that reaches `MOST_BYTES`."""
+    total, first = 0, list[Row[Any]]()
+    for row in rows:
+        if total >= MOST_BYTES:
+            break
+        first.append(row)
+        total += row.size
+    return first
 
 
 def _by_id(row: ClaimedRow) -> int:

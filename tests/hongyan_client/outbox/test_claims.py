@@ -5,8 +5,9 @@ import time
 import pytest
 
 from hongyan_client.outbox import RetryTerms
+from hongyan_client.outbox.statements import MOST_BYTES
 from hongyan_client.outbox.store import ClaimedBatch, FailedRow, OutboxStore
-from tests.hongyan_client.outbox.places import LEASE_MS, OutboxPlace
+from tests.hongyan_client.outbox.places import LEASE_MS, OutboxPlace, notice
 
 
 def taken(place: OutboxPlace, owner: str = "a") -> ClaimedBatch:
@@ -255,3 +256,36 @@ def test_an_error_that_a_database_cannot_store_is_written_with_escapes(place: Ou
     marks = [FailedRow(row, "bad\0", False, None) for row in batch.rows]
     assert place.store.mark(batch.token, (), marks) == 0
     assert place.states() == {message_id: "PARKED"}
+
+
+def heavy(place: OutboxPlace, key: str | None = None) -> str:
+    """Adds a row of 0.6 MiB."""
+    with place.engine.begin() as connection:
+        body = {**notice(key), "attributes": {"x": "y" * 600_000}}
+        return place.outbox.add(connection, body).id
+
+
+def test_a_batch_ends_at_its_bytes_and_the_rest_stays_due(place: OutboxPlace) -> None:
+    ids = [heavy(place) for _ in range(60)]
+    batch = place.store.claim_due("a", LEASE_MS, 500)
+    taken_bytes = sum(len(row.payload) for row in batch.rows)
+    assert MOST_BYTES <= taken_bytes < MOST_BYTES + 700_000
+    first = len(batch.rows)
+    assert [row.message_id for row in batch.rows] == ids[:first]
+    assert {place.row(one).attempt for one in ids[first:]} == {0}
+    assert [row.message_id for row in taken(place).rows] == ids[first:]
+
+
+def test_large_rows_that_wait_keep_no_other_from_the_next_claim(place: OutboxPlace) -> None:
+    head, *waiting = [heavy(place, "order-1") for _ in range(60)]
+    other = heavy(place)
+    rows = [row for _ in range(2) for row in place.store.claim_due("a", LEASE_MS, 500).rows]
+    assert [row.message_id for row in rows] == [head, other]
+    assert {place.row(one).held for one in waiting} == {1}
+
+
+def test_large_and_small_rows_of_a_batch_keep_their_order_and_payload(place: OutboxPlace) -> None:
+    ids = [place.add(), heavy(place), place.add()]
+    rows = taken(place).rows
+    assert [row.message_id for row in rows] == ids
+    assert all(row.message_id in row.payload for row in rows)

@@ -90,7 +90,7 @@ def test_sqlite_claims_by_the_partial_index(sqlite_place: OutboxPlace) -> None:
     store = sqlite_place.store
     with store.transaction() as connection:
         sql = text("EXPLAIN QUERY PLAN " + store._sql.claim_due.text)
-        plan = " ".join(row[3] for row in connection.execute(sql, {"limit": 100}))
+        plan = " ".join(row[3] for row in connection.execute(sql, {"limit": 100, "small": 9}))
     assert "USING INDEX hongyan_outbox_due" in plan
     assert "TEMP B-TREE" not in plan
 
@@ -100,7 +100,7 @@ def test_mariadb_claims_by_the_index_without_a_sort(mariadb_database: str) -> No
         fill(place)
         with place.store.transaction() as connection:
             sql = text("EXPLAIN " + place.store._sql.claim_due.text)
-            plan = connection.execute(sql, {"limit": 100}).mappings().one()
+            plan = connection.execute(sql, {"limit": 100, "small": 9}).mappings().one()
     assert plan["key"] == "hongyan_outbox_due"
     assert "filesort" not in (plan["Extra"] or "")
 
@@ -112,7 +112,7 @@ def test_mariadb_finds_handed_over_rows_by_their_ids(mariadb_database: str, ids:
         fill(place)
         with place.store.transaction() as connection:
             claim = text("EXPLAIN " + place.store._sql.claim_these.text)
-            asked = {"ids": ids, "limit": len(ids)}
+            asked = {"ids": ids, "limit": len(ids), "small": 9}
             bound = claim.bindparams(bindparam("ids", expanding=True))
             plan = connection.execute(bound, asked).mappings().one()
     assert (plan["key"], plan["type"]) == ("PRIMARY", "const" if len(ids) == 1 else "range")
@@ -124,7 +124,9 @@ def test_sqlite_finds_handed_over_rows_by_their_ids(sqlite_place: OutboxPlace) -
     with store.transaction() as connection:
         sql = text("EXPLAIN QUERY PLAN " + store._sql.claim_these.text)
         bound = sql.bindparams(bindparam("ids", expanding=True))
-        plan = " ".join(row[3] for row in connection.execute(bound, {"ids": [1, 2], "limit": 2}))
+        plan = " ".join(
+            row[3] for row in connection.execute(bound, {"ids": [1, 2], "limit": 2, "small": 9})
+        )
     assert "INTEGER PRIMARY KEY" in plan
 
 
@@ -180,10 +182,9 @@ def test_mariadb_takes_rows_by_their_ids(mariadb_database: str, count: int) -> N
     with opened(mariadb_database) as place:
         fill(place)
         with place.store.transaction() as connection:
-            take = text("EXPLAIN " + place.store._sql.take.text)
-            bound = take.bindparams(*(bindparam(one, expanding=True) for one in ("ids", "read")))
-            asked = {"ids": ids, "read": [(one, one) for one in ids]}
-            lease = {"owner": "o", "lease_ms": 1_000, "token": 7}
-            plan = connection.execute(bound, asked | lease).mappings().one()
+            take = text("EXPLAIN " + place.store._sql.due.take.text)
+            asked = {"ids": ids, "owner": "o", "lease_ms": 1_000, "token": 7}
+            bound = take.bindparams(bindparam("ids", expanding=True))
+            plan = connection.execute(bound, asked).mappings().one()
     assert plan["key"] == "PRIMARY"
     assert int(plan["rows"]) <= count
