@@ -21,6 +21,7 @@ MOST_IN_BATCH: Final = 200_000
 for half a second, and millions of them keep the collector busy."""
 NO_PATH: Final = r"\.{1,2}|/+"
 """Ids that no path can name."""
+_NO_PATH: Final = re.compile(NO_PATH)
 _ITEMS: Final = "notifications"
 _CONTROL: Final = re.compile(CONTROL)
 _JSON_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -139,7 +140,7 @@ def own_id(item: Any) -> str:
 def check_path(message_id: str) -> None:
     """Refuses an id that no path can name: clients and servers take dots and slashes alone for parts of it.
     Raises GatewayProblem."""
-    if re.fullmatch(NO_PATH, message_id):
+    if _NO_PATH.fullmatch(message_id):
         detail = "an id of one or two dots, or of slashes alone, has no path: choose another one"
         raise GatewayProblem(422, "bad_id", detail, path="$.id")
 

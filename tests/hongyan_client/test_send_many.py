@@ -148,7 +148,7 @@ def test_what_kafka_does_not_take_is_kept_or_told(overflows: bool, watched: str)
             overflows=overflows,
             watched=watched,
             limits=SMALL,
-            delivery_timeout_s=1.0,
+            delivery_timeout_s=1.0 if overflows else PATIENCE_S,
         )
         assert len(client.send_many([notice(0, "k-0")], timeout_s=PATIENCE_S).sent) == 1
         with paused(cluster):
@@ -161,6 +161,7 @@ def test_what_kafka_does_not_take_is_kept_or_told(overflows: bool, watched: str)
             overflow = client._core._overflow
             assert isinstance(overflow, SlowOverflow)
             kept = [decode(one.record.value).id for one in overflow.kept]
+            kept = [name for name in kept if name != "n-0"]  # there, too, if Kafka was slow
             for key in range(2):
                 numbers = [int(name[2:]) for name in kept if int(name[2:]) % 2 == key]
                 assert numbers == sorted(numbers)
