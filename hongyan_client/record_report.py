@@ -1,4 +1,4 @@
-"""What librdkafka calls with the end of one record, and the count of records in the buffer.
+"""Reports of librdkafka about one record each, and the count of records in the buffer.
 
 There is one report for each record in the buffer. Python's garbage collector does not look at them: none is
 part of a cycle.

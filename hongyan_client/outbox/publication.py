@@ -105,7 +105,7 @@ class EndedBatch(NamedTuple):
     """Of the failed rows those whose failure may be Kafka's as a whole, and not their topic's."""
 
 
-class BatchProgress:
+class OpenRows:
     """Rows of a started batch that have not ended. It keeps no other row. One thread uses it."""
 
     def __init__(self, started: StartedBatch, chance: Callable[[], float] = random.random) -> None:
@@ -119,9 +119,8 @@ class BatchProgress:
         self.size = sum(len(row.payload) for row in started.open)
         """Characters of the open rows' bodies; `part` writes it."""
 
-    @property
-    def rows(self) -> int:
-        """Rows without an end."""
+    def __len__(self) -> int:
+        """Returns the number of rows without an end."""
         return len(self._open)
 
     @property
@@ -196,7 +195,7 @@ def await_batch(
 ) -> EndedBatch:
     """Waits for the acknowledgements, at most until `until`. A record without one is in doubt."""
     started.ends.wait(max(0.0, until - monotonic()))
-    return BatchProgress(started, chance).part(last=True)
+    return OpenRows(started, chance).part(last=True)
 
 
 class _Offset(NamedTuple):

@@ -113,7 +113,7 @@ UPDATE {t} SET next_at = {now}, held = 0 WHERE id {in_ids} AND state = 'PENDING'
 
 
 class TakeStatements(NamedTuple):
-    """What follows a lock. Both look again whether the claim wants the row: in autocommit the lock ends
+    """The steps after a lock. Both look again whether the claim wants the row: in autocommit the lock ends
     with its statement, and a recall or another claim may have come between."""
 
     take: TextClause
@@ -131,7 +131,7 @@ class OutboxStatements(NamedTuple):
     due: TakeStatements
     these: TakeStatements
     taken: TextClause
-    """Those of the rows that `take` gave the token, with their payload."""
+    """Returns the rows that `take` gave the token, with their payload."""
     mark_sent: TextClause
     """On PostgreSQL it names the rows' first and last day, so that it looks into their partitions alone."""
     drop_sent: TextClause

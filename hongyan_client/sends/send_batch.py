@@ -46,7 +46,7 @@ _NO_PLACES, _NO_TIMES = array("q", [NO_PLACE] * _ROOM), array("q", [0] * _ROOM)
 class SendBatch:
     """Sends by number. The core adds them in the caller's thread; others end them.
 
-    A place is written before the id that stands for it, so who finds the id finds the whole place.
+    An end's partition is written last, so who finds it finds the whole end.
     """
 
     def __init__(self, host: SendHost, use: BufferUse) -> None:
@@ -108,8 +108,8 @@ class SendBatch:
             self._failures[number] = result
             self.partitions[number] = _FAILED
         else:
-            self.partitions[number] = result.partition
             self.held[number] = name
+            self.partitions[number] = result.partition
 
     def has_ended(self) -> bool:
         """Whether all sends have ended. Looks only at those that had not at the last call."""
@@ -134,15 +134,15 @@ class SendBatch:
             self.started.clear()
             if not self._failures:
                 return SentNotifications(self, range(len(self.held))), []
+        safe = array("q")
         others: list[NotSafe] = []
-        left: set[int] = set()
         for number, body in enumerate(self.held):
-            if not isinstance(body, str):
-                refused = number in self._refused
-                one = self._refused[number] if refused else _notification(body)
-                others.append((one, self._failures.get(number)))
-                left.add(number)
-        safe = array("q", [number for number in range(len(self.held)) if number not in left])
+            if isinstance(body, str):  # its partition is there, or comes at once
+                safe.append(number)
+                continue
+            refused = number in self._refused
+            given = self._refused[number] if refused else _notification(body)
+            others.append((given, self._failures.get(number)))
         return SentNotifications(self, safe), others
 
     def sent(self, number: int) -> SentNotification:
@@ -235,7 +235,7 @@ class SendReport(RecordReport, gc=False):
     """The notification's id."""
 
     def __call__(self, error: KafkaError | None, message: Any) -> None:
-        """As of any record; but an acknowledgement, the end of nearly all, needs no other call."""
+        """Counts and tells the end. An acknowledgement, the end of nearly all, needs no other call."""
         use = self.use
         use.done += 1
         use.done_bytes += self.size
@@ -252,8 +252,8 @@ class SendReport(RecordReport, gc=False):
             batch.host.acknowledged(self.pending(), sent)
         batch.offsets[number] = message.offset()
         batch.timestamps[number] = message.timestamp()[1]
-        batch.partitions[number] = message.partition()
         batch.held[number] = self.name
+        batch.partitions[number] = message.partition()
 
     def end(self, failure: SendFailed | None, message: Message | None) -> None:
         """Passes a failure on."""

@@ -18,7 +18,7 @@ class CrowdNames(NamedTuple):
 
     rows: int
     titles: list[str]
-    """Those of CSV's header; of JSON lines the first MOST_NAMES, and those that were asked for."""
+    """The names of CSV's header; of JSON lines the first MOST_NAMES, and those that were asked for."""
     are_all: bool = True
 
 

@@ -1,4 +1,4 @@
-"""What a batch has reached before its next try. Pure rules; the row of the request keeps it as text.
+"""The progress of a batch before its next try. Pure rules; the row of the request keeps it as text.
 
 An item that Kafka acknowledged stays accepted, whatever the next try would find about it. An item in doubt
 was handed over without an acknowledgement: Kafka may have it.

@@ -44,7 +44,7 @@ class RequestIds(NamedTuple):
     message_id: Callable[[int], str]
     """Index to id; "" for a new one."""
     progress: BatchProgress = FIRST_TRY
-    """What earlier tries reached."""
+    """The notes of earlier tries."""
     note: Callable[[Collection[str]], Awaitable[None]] = _not_noted
     """Records ids that a batch names itself, before it publishes them."""
 
@@ -55,7 +55,7 @@ class RequestResult(NamedTuple):
     status: int
     body: dict[str, Any]
     progress: BatchProgress | None = None
-    """What the next try has to know; None: the answer is final, a repeat gets it."""
+    """Notes for the next try; None: the answer is final, and a repeat gets it."""
     retry_after_s: int = 0
     """Seconds after which a repeat may succeed; 0: not known."""
 

@@ -98,7 +98,7 @@ class ClaimedRequest(NamedTuple):
     first: bool
     """Whether no try came before."""
     progress: BatchProgress
-    """What earlier tries reached."""
+    """The notes of earlier tries."""
 
     def message_id(self, index: int = 0) -> str:
         """Returns the id of the request's notification of this index."""

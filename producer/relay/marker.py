@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from hongyan_client.outbox.errors import OutboxAway
-from hongyan_client.outbox.publication import BatchProgress, EndedBatch, StartedBatch
+from hongyan_client.outbox.publication import EndedBatch, OpenRows, StartedBatch
 from hongyan_client.outbox.store import ClaimedRow, OutboxStore
 from producer.relay.accepted import AnnounceBatch, no_announcement
 from producer.relay.metrics import RelayMetrics
@@ -51,7 +51,7 @@ class _OpenBatch:
     """A batch that is not marked yet. The marker's thread alone uses it."""
 
     def __init__(self, batch: PublishedBatch, now: float) -> None:
-        self.progress = BatchProgress(batch.started)
+        self.rows = OpenRows(batch.started)
         self.until = batch.until
         self.unsent: Sequence[ClaimedRow] = batch.started.unsent
         """Rows to give back; empty once that is done."""
@@ -132,7 +132,7 @@ class RelayMarker:
         self._take()
         for one in self._open:
             self._mark_ended(one)
-        self._open = [one for one in self._open if one.progress.rows]
+        self._open = [one for one in self._open if one.rows]
 
     @property
     def empty(self) -> bool:
@@ -151,17 +151,17 @@ class RelayMarker:
             self._open.append(_OpenBatch(batch, self._monotonic()))
 
     def _has_room(self) -> bool:
-        rows = sum(one.progress.rows for one in self._open)
-        return rows < MOST_ROWS and sum(one.progress.size for one in self._open) < MOST_CHARACTERS
+        rows = sum(len(one.rows) for one in self._open)
+        return rows < MOST_ROWS and sum(one.rows.size for one in self._open) < MOST_CHARACTERS
 
     def _mark_ended(self, one: _OpenBatch) -> None:
         """Marks a batch whose records have all ended or whose time is over, and a part of a late one."""
         now = self._monotonic()
-        last = one.progress.all_ended or now >= one.until
-        is_due = now >= one.part_at and one.progress.news
+        last = one.rows.all_ended or now >= one.until
+        is_due = now >= one.part_at and one.rows.news
         if not (last or is_due or one.unsent):
             return
-        ended = one.progress.part(last=last)
+        ended = one.rows.part(last=last)
         self._note(one, ended)
         self._mark(one, ended)
         one.part_at = self._monotonic() + PART_S
@@ -172,7 +172,7 @@ class RelayMarker:
         one.away += ended.away
         if ended.sent:
             self._outage.note(len(ended.sent), 0)
-        elif not one.sent and not one.progress.rows:
+        elif not one.sent and not one.rows:
             self._outage.note(0, one.away)
 
     def _mark(self, one: _OpenBatch, ended: EndedBatch) -> None:

@@ -47,7 +47,7 @@ _HOUR_MS: Final = 3_600_000
 
 @dataclass(slots=True)
 class _DayNotes:
-    """What this process knows of one past day; the upkeep's thread writes it."""
+    """Notes of this process about one past day; the upkeep's thread writes it."""
 
     deleted_to: int = 0
     """Id up to which old rows are deleted."""

@@ -23,15 +23,15 @@ RELAY: tuple[Mutation, ...] = (
     Mutation(
         "a late batch is marked in parts",
         "producer.relay.marker:RelayMarker._mark_ended",
-        "is_due = now >= one.part_at and one.progress.news",
+        "is_due = now >= one.part_at and one.rows.news",
         "is_due = False",
         (_MARKER + "test_the_rows_of_a_late_batch_are_marked_as_they_are_acknowledged",),
     ),
     Mutation(
         "a batch is open no longer than its lease",
         "producer.relay.marker:RelayMarker._mark_ended",
-        "last = one.progress.all_ended or now >= one.until",
-        "last = one.progress.all_ended",
+        "last = one.rows.all_ended or now >= one.until",
+        "last = one.rows.all_ended",
         (_MARKER + "test_the_rows_of_a_late_batch_are_marked_as_they_are_acknowledged",),
     ),
     Mutation(
@@ -44,7 +44,7 @@ RELAY: tuple[Mutation, ...] = (
     Mutation(
         "open rows are bounded by size",
         "producer.relay.marker:RelayMarker._has_room",
-        "return rows < MOST_ROWS and sum(one.progress.size for one in self._open) < MOST_CHARACTERS",
+        "return rows < MOST_ROWS and sum(one.rows.size for one in self._open) < MOST_CHARACTERS",
         "return rows < MOST_ROWS",
         (_MARKER + "test_open_rows_hold_up_claims_once_they_are_too_many[MOST_CHARACTERS]",),
     ),

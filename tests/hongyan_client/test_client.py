@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, as_completed, wait
 from typing import Any
 
@@ -22,8 +21,6 @@ from hongyan_client import (
     ClientOptions,
     Composition,
     Notification,
-    Publisher,
-    Record,
     SendInDoubt,
     SentNotification,
     WrongNotification,
@@ -31,7 +28,6 @@ from hongyan_client import (
     compose,
 )
 from hongyan_client.metrics import SendEnd
-from hongyan_client.overflow import ExpiringRecord
 from hongyan_client.overflow_queue import OverflowQueue
 from hongyan_client.sends.pending_send import PendingSend
 from message.envelope import decode
@@ -39,6 +35,7 @@ from message.keys import delivery_key
 from message.outcome_event import receiver_hash
 from tests.harness.waiting import await_
 from tests.hongyan_client.looking import NOWHERE, PATIENCE_S, contents, make_topic, paused
+from tests.hongyan_client.overflows import BulkMemoryOverflow, MemoryOverflow
 from tracing.events import Stage, TraceEvent
 from tracing.record_headers import DROPPED, END, FIRST, LIFE
 
@@ -52,43 +49,6 @@ def notice(number: int, key: str | None = None, **changes: Any) -> Notification:
     return compose(
         "webhook.notice", [f"user-{number}"], content={"n": number}, more=more, **changes
     )
-
-
-class MemoryOverflow:
-    """Keeps records in a list, and publishes them when asked."""
-
-    def __init__(self, publisher: Publisher) -> None:
-        self.publisher = publisher
-        self.kept: list[ExpiringRecord] = []
-        self.full = False
-
-    def keep(self, record: Record, expires_at_ms: int) -> None:
-        if self.full:
-            raise ClientError("the spool is full; free space on its disk")
-        self.kept.append(ExpiringRecord(record, expires_at_ms))
-
-    def holds(self, topic: str, key: bytes | None) -> bool:
-        return any((one.record.topic, one.record.key) == (topic, key) for one in self.kept)
-
-    def waiting(self) -> int:
-        return len(self.kept)
-
-    def drain(self, timeout_s: float) -> int:
-        while self.kept:
-            self.publisher.publish(self.kept[0].record, timeout_s).result(timeout_s)
-            del self.kept[0]
-        return 0
-
-    def close(self, timeout_s: float) -> None:
-        pass
-
-
-class BulkMemoryOverflow(MemoryOverflow):
-    """Keeps many by one commit."""
-
-    def keep_all(self, records: Sequence[ExpiringRecord]) -> None:
-        for one in records:
-            self.keep(*one)
 
 
 def test_a_notification_is_in_kafka_as_a_worker_reads_it(cluster: EmbeddedKafka) -> None:

@@ -468,3 +468,36 @@ def test_the_producer_is_safe_whatever_the_user_adds() -> None:
     assert config["max.in.flight.requests.per.connection"] == 5
     assert config["delivery.timeout.ms"] == 30_000
     assert (config["linger.ms"], config["security.protocol"]) == (50, "SSL")
+
+
+class ListedPolls:
+    """A producer that notes the longest wait of each poll."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.waits: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def poll(self, timeout_s: float) -> int:
+        self.waits.append(timeout_s)
+        found: int = self._inner.poll(timeout_s)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_the_thread_polls_in_short_turns_after_a_caller(opened: Opened) -> None:
+    """`close` waits for the end of one turn."""
+    publisher = opened(NOWHERE)
+    with publisher._poll_lock:
+        listed = ListedPolls(publisher._client)
+        publisher._client = listed  # type: ignore[assignment]
+    await_(lambda: 0.1 in listed.waits, what="a long turn of an idle publisher")
+    for callers in (publisher.poll_now, lambda: publisher.await_ends(0)):
+        listed.waits.clear()
+        callers()
+        await_(lambda: 0.005 in listed.waits, what="a short turn")
+        await_(lambda: listed.waits[-1] == 0.1, what="a long turn again")

@@ -1,4 +1,4 @@
-"""A batch of sends: a place is there before the id that stands for it, so that nobody finds half of it."""
+"""A batch of sends: its partition is the last part of an end, so that nobody finds half of one."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class Message:
         return 1, 1_800_000_000_000
 
 
-class Held(list[Any]):
-    """Notes at each id that is written whether its end is there."""
+class Partitions(list[int]):
+    """Notes at each partition that is written whether the id is there."""
 
     def __init__(self, batch: SendBatch) -> None:
         super().__init__()
         self._batch = batch
-        self.ended: list[bool] = []
+        self.named: list[bool] = []
 
-    def __setitem__(self, number: Any, body: Any) -> None:
-        self.ended.append(self._batch.has_ended())
-        super().__setitem__(number, body)
+    def __setitem__(self, number: Any, partition: Any) -> None:
+        self.named.append(isinstance(self._batch.held[number], str))
+        super().__setitem__(number, partition)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,7 @@ def test_an_empty_ordering_key_and_resend_of_are_composed_as_none() -> None:
 @pytest.fixture
 def batch() -> SendBatch:
     made = new_batch()
-    made.held = Held(made)
+    made.partitions = cast(Any, Partitions(made))
     return made
 
 
@@ -95,28 +95,28 @@ def results(batch: SendBatch) -> tuple[list[SentNotification], list[NotSafe]]:
     return list(found), others
 
 
-def ended(batch: SendBatch) -> list[bool]:
-    return cast(Held, batch.held).ended
+def named(batch: SendBatch) -> list[bool]:
+    return cast(Partitions, batch.partitions).named
 
 
-def test_an_acknowledged_send_has_its_end_before_its_id_is_there(
+def test_an_acknowledged_send_has_its_id_before_it_has_ended(
     batch: SendBatch, notification: Notification
 ) -> None:
     report = added(batch, notification)
     acknowledge(report)
     assert results(batch) == ([sent(notification, 3, 17, 1_800_000_000_000)], [])
-    assert ended(batch) == [True]
+    assert named(batch) == [True]
     assert ROUTE.acknowledged == 1
     assert (report.use.done, report.use.done_bytes, report.use.failed) == (1, 1, 0)
 
 
-def test_a_spooled_send_has_its_end_before_its_id_is_there(
+def test_a_spooled_send_has_its_id_before_it_has_ended(
     batch: SendBatch, notification: Notification
 ) -> None:
     added(batch, notification)
     batch.end(0, notification.id, sent(notification, -1, -1, 0))
     assert results(batch) == ([sent(notification, -1, -1, 0)], [])
-    assert ended(batch) == [True]
+    assert named(batch) == [True]
 
 
 def test_a_send_that_failed_keeps_its_notification(

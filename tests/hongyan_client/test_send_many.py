@@ -25,15 +25,14 @@ from hongyan_client import (
     NotDelivered,
     Notification,
     Publisher,
-    Record,
     WrongNotification,
     compose,
 )
 from hongyan_client.metrics import SendEnd
-from hongyan_client.overflow import ExpiringRecord
 from hongyan_client.record_report import EndReport
 from message.envelope import decode
 from tests.hongyan_client.looking import NOWHERE, PATIENCE_S, contents, paused
+from tests.hongyan_client.overflows import MemoryOverflow
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 LANE = "webhook.notice"
@@ -44,32 +43,10 @@ MATRIX = pytest.mark.parametrize(
 )
 
 
-class SlowOverflow:
-    """Keeps records in a list, each after a while."""
+class SlowOverflow(MemoryOverflow):
+    """Keeps each record after a while."""
 
-    def __init__(self, publisher: Publisher) -> None:
-        self.publisher = publisher
-        self.kept: list[ExpiringRecord] = []
-        self.keep_s = 0.005
-
-    def keep(self, record: Record, expires_at_ms: int) -> None:
-        time.sleep(self.keep_s)
-        self.kept.append(ExpiringRecord(record, expires_at_ms))
-
-    def holds(self, topic: str, key: bytes | None) -> bool:
-        return any((one.record.topic, one.record.key) == (topic, key) for one in self.kept)
-
-    def waiting(self) -> int:
-        return len(self.kept)
-
-    def drain(self, timeout_s: float) -> int:
-        while self.kept:
-            self.publisher.publish(self.kept[0].record, timeout_s).result(timeout_s)
-            del self.kept[0]
-        return 0
-
-    def close(self, timeout_s: float) -> None:
-        pass
+    keep_s = 0.005
 
 
 def notice(number: int, key: str | None = None) -> Notification:
