@@ -46,6 +46,21 @@ class RelayProcess:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
+    def pause(self) -> None:
+        """Stops the process. Returns once all of its threads stand still: the signal itself waits for none,
+        and on a busy machine a thread may still mark a row."""
+        self.send(signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.process.pid}/task")
+
+        def stand_still() -> bool:
+            try:
+                stats = [(one / "stat").read_text() for one in tasks.iterdir()]
+            except (FileNotFoundError, ProcessLookupError):  # a thread ended in between
+                return False
+            return all(stat.rpartition(") ")[2].startswith("T") for stat in stats)
+
+        until(stand_still)
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()

@@ -85,7 +85,7 @@ def test_a_relay_paused_past_its_lease_marks_nothing_and_nothing_is_lost(
     with marks_held_up(place):
         paused = ground.relay()
         assert set(ground.ids(3)) == set(ids)
-        paused.send(signal.SIGSTOP)
+        paused.pause()
     for one in ids:
         until(lambda one=one: place.row(one).state == "SENDING")  # type: ignore[misc]
     until(lambda: expire(place, ids))
