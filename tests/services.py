@@ -39,7 +39,7 @@ class Services:
         """Skip the test when one of these is not up; fail it where all must be."""
         for name in names:
             if name in self._failed:
-                _give_up(f"{name} is not up: {self._failed[name]}")
+                give_up(f"{name} is not up: {self._failed[name]}")
 
     def require_started(self, name: str) -> None:
         """Starts a server that the stack has only when asked. Skips or fails as `require` does."""
@@ -76,7 +76,8 @@ def _users(root: Path) -> Path:
     return root / "users.lock"
 
 
-def _give_up(reason: str) -> None:
+def give_up(reason: str) -> None:
+    """Skips the test, or fails it where a missing service is a failure."""
     if os.environ.get("HONGYAN_REQUIRE_STACK") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

@@ -123,6 +123,7 @@ def settings(port: int, *, fsync: bool = True) -> dict[str, str]:
         "port": str(port),
         "unix_socket_directories": "",  # the distribution's folder for them is not ours
         "max_connections": "200",
+        "max_prepared_transactions": "8",  # tests prepare some, as two-phase commits do
         "shared_buffers": "256MB",
         "max_wal_size": "2GB",
         "timezone": "UTC",

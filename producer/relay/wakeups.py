@@ -1,5 +1,5 @@
-"""Wakes the relay at a NOTIFY of PostgreSQL. Looks at intervals find every row without it, so a pooler that
-passes no notifications (PgBouncer) costs time alone."""
+"""Wakes the relay at a NOTIFY of PostgreSQL. Looks at intervals find every row without it, so where a
+connection passes no notifications, as behind PgBouncer, that costs time alone."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from producer.relay.relay import RelaySignals
 log = structlog.get_logger(__name__)
 _TURN_S: Final = 1.0
 _AGAIN_S: Final = 5.0
+_POOLED_AGAIN_S: Final = 300.0
+"""Pause after which the thread looks whether a pooler is still there."""
 
 
 class Wakeups:
@@ -30,8 +32,13 @@ class Wakeups:
             try:
                 self._listen()
             except OutboxTrouble as exc:
-                log.info("no_notifications", cause=str(exc))
-                self._stop.wait(_AGAIN_S)
+                self._rest(str(exc), _AGAIN_S)
+            except _Pooled as exc:
+                self._rest(str(exc), _POOLED_AGAIN_S)
+
+    def _rest(self, cause: str, pause_s: float) -> None:
+        log.info("no_notifications", cause=cause)
+        self._stop.wait(pause_s)
 
     def _listen(self) -> None:
         name = self._store.name
@@ -40,9 +47,25 @@ class Wakeups:
             pooled.detach()  # it listens, so it must not come back to the pool
             connection.autocommit = True
             try:
+                _refuse_pooler(connection)
                 connection.execute(f'LISTEN "{name}"')
                 while not self._stop.is_set():
                     for _ in connection.notifies(timeout=_TURN_S, stop_after=1):
                         self._wake.set()
             except self._store.engine.dialect.loaded_dbapi.Error as exc:
                 raise sa.OperationalError("LISTEN", None, exc) from exc
+
+
+class _Pooled(Exception):
+    """A pooler gives this connection another one of the server's for each transaction, perhaps."""
+
+
+def _refuse_pooler(connection: Any) -> None:
+    """Raises _Pooled where the server's process is not the one that greeted.
+
+    PgBouncer greets with a number of its own. What a LISTEN would set stays with the server's connection:
+    the next one who gets that, perhaps a business process, is sent notifications that it never reads.
+    """
+    asked = connection.execute("SELECT pg_backend_pid()").fetchone()
+    if asked[0] != connection.info.backend_pid:
+        raise _Pooled("a pooler is in between, so the relay looks at intervals alone")

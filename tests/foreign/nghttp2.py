@@ -15,8 +15,8 @@ from typing import Final, Self
 from deploy.local.errors import StackError
 from deploy.local.system import unpacked
 from tests.foreign.judges_folder import judges_folder
-from tests.foreign.node_programs import give_up
 from tests.foreign.postfix import answers, free_port
+from tests.services import give_up
 
 PACKAGES: Final = ("nghttp2-server", "nghttp2-client", "libev4")
 _READY_S: Final = 20.0

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from hashlib import sha256
 from pathlib import Path
 
-import pytest
-
 from deploy.local.errors import StackError
 from deploy.local.system import need
 from tests.foreign.judges_folder import judges_folder
+from tests.services import give_up
 
 _QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
 
@@ -43,10 +41,3 @@ def _install(program: Path, folder: Path) -> None:
     if done.returncode:
         give_up(f"npm could not install {program.name}: {done.stderr.strip()[-500:]}")
     (folder / ".installed").touch()
-
-
-def give_up(reason: str) -> None:
-    """Skip, or fail where a missing service is a failure."""
-    if os.environ.get("HONGYAN_REQUIRE_STACK") == "1":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)

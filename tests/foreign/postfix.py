@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Self
 from deploy.local.errors import StackError
 from deploy.local.system import unpacked
 from tests.foreign.judges_folder import judges_folder
-from tests.foreign.node_programs import give_up
+from tests.services import give_up
 
 _OWNER, _GROUP, _OTHER = "mail", "news", "nobody"
 """Users and a group that every Debian has; Postfix wants two that are not root, and a group of its own."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from deploy.local.errors import StackError
 from deploy.local.system import unpacked
 from tests.foreign.judges_folder import judges_folder
-from tests.foreign.node_programs import give_up
+from tests.services import give_up
 
 _LIMIT_S = 110
 

@@ -29,7 +29,8 @@ from deploy.local.errors import StackError
 from deploy.local.layout import REPOSITORY
 from deploy.local.system import need
 from tests.deploy.rendering import OVERLAYS, manifests
-from tests.foreign.node_programs import give_up, ready
+from tests.foreign.node_programs import ready
+from tests.services import give_up
 
 DEPLOY = REPOSITORY / "deploy"
 YAML = [DEPLOY / "compose.yaml", *sorted((DEPLOY / "kubernetes").rglob("*.yaml"))]

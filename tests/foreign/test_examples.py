@@ -29,11 +29,11 @@ from message.schemas.envelope import envelope_schema
 from message.vocabulary import lane_of_topic
 from policy.templates.loading import load
 from tests.foreign.judges_folder import judges_folder
-from tests.foreign.node_programs import give_up
 from tests.harness.ground import fresh_topics
 from tests.harness.notifications import now_ms
 from tests.harness.waiting import await_
 from tests.harness.wire import Wire
+from tests.services import give_up
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 PARTITIONS: Final = 12

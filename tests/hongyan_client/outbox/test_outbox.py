@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from hongyan_client.outbox import Outbox, RetryTerms
 from message.envelope import EnvelopeError, decode
 from tests.hongyan_client.outbox.places import LEASE_MS, OutboxPlace, notice
+from tests.services import give_up
 
 ASYNC_DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
@@ -291,3 +292,22 @@ def test_a_transaction_that_is_prepared_holds_no_notify(
         Outbox().add(session, notice())
         session.rollback()
     assert any("pg_notify" in one for one in statements) is not two_phases
+
+
+def test_a_transaction_in_two_phases_is_published_after_its_commit(
+    postgres_place: OutboxPlace,
+) -> None:
+    with postgres_place.engine.connect() as connection:
+        if connection.execute(text("SHOW max_prepared_transactions")).scalar_one() == "0":
+            give_up("this PostgreSQL prepares no transactions; start the stack again")
+    recalled = postgres_place.add()
+    with Session(postgres_place.engine, twophase=True) as session:
+        queued = Outbox().add(session, notice())
+        assert Outbox().recall(session, recalled)
+        session.prepare()
+        assert (
+            postgres_place.claimed() == []
+        )  # nothing is committed, and the recalled row is locked
+        session.commit()
+    assert postgres_place.claimed() == [queued.id]
+    assert postgres_place.states()[recalled] == "RECALLED"
