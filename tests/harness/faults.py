@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 JUMP_S = 7_200.0
-STANDS_S = 5.0
+STANDS_S = 8.0  # librdkafka looks at max.poll.interval.ms once a second, later on a busy machine
 
 
 class ThreadKilled(BaseException):

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local.layout import REPOSITORY
 from tests.harness.fork_server import LAUNCH, Program, start
+from tests.harness.stopped import stop
 from tests.harness.waiting import DEADLINE_S, await_
 
 _STOP_S = 20.0
@@ -102,7 +103,8 @@ class WorkerProcess:
 
     def pause(self) -> None:
         """SIGSTOP: it holds everything and does nothing."""
-        self._send(signal.SIGSTOP)
+        if self.running:
+            stop(self.pid)
 
     def resume(self) -> None:
         """SIGCONT."""

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from backends.kafka.embedded import PARTITIONS, EmbeddedKafka
+from tests.harness.stopped import stop
 
 PATIENCE_S = 30.0
 NOWHERE = "127.0.0.1:1"
@@ -46,7 +47,7 @@ def make_topic(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None
 def paused(cluster: EmbeddedKafka) -> Iterator[None]:
     """Nobody answers at the cluster's address inside."""
     assert cluster._process is not None
-    cluster._process.send_signal(signal.SIGSTOP)
+    stop(cluster._process.pid)
     try:
         yield
     finally:

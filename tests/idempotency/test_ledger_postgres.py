@@ -26,6 +26,7 @@ from idempotency.partitions import DAYS_AHEAD, LOCK, ensure_partitions, partitio
 from idempotency.payload_cipher import PayloadCipher
 from idempotency.sql_ledger import upgrade
 from message.states import Event
+from tests.harness.stopped import stop
 from tests.idempotency.making import (
     NOON,
     World,
@@ -415,7 +416,7 @@ def test_a_server_that_is_frozen_is_unavailable_in_time(
     with ledger.database.connection() as connection:
         pid = connection.info.backend_pid
     monkeypatch.setattr(sql, "ANSWER_S", 0.3)
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         with pytest.raises(LedgerUnavailable, match="timeout"):
             ledger.claim(made, "w1")

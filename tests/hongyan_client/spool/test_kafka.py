@@ -13,6 +13,7 @@ from backends.kafka.embedded import EmbeddedKafka
 from hongyan_client.publisher import Publisher
 from hongyan_client.spool import spool as spool_module
 from hongyan_client.spool.spool import Spool
+from tests.harness.stopped import stop
 from tests.hongyan_client.spool.making import NEVER, record
 
 KEYS, COUNT = 10, 200
@@ -45,7 +46,7 @@ def test_a_cluster_that_is_away_gets_everything_in_order_when_it_is_back(
         assert publisher.publish(record(0, "0", "orders"), 10).result(30)
         spool = Spool(tmp_path / "spool", publisher)
         assert cluster._process is not None
-        os.kill(cluster._process.pid, signal.SIGSTOP)
+        stop(cluster._process.pid)
         try:
             for number in range(1, COUNT):
                 spool.keep(record(number, str(number % KEYS), "orders"), NEVER)

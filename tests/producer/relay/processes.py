@@ -16,6 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from sqlalchemy import Connection, text
 
 from tests.harness.fork_server import HONGYAN, Program, start
+from tests.harness.stopped import stop
 from tests.hongyan_client.outbox.places import OutboxPlace
 
 WITHIN_S = 40.0
@@ -47,19 +48,8 @@ class RelayProcess:
         self.process.send_signal(number)
 
     def pause(self) -> None:
-        """Stops the process. Returns once all of its threads stand still: the signal itself waits for none,
-        and on a busy machine a thread may still mark a row."""
-        self.send(signal.SIGSTOP)
-        tasks = Path(f"/proc/{self.process.pid}/task")
-
-        def stand_still() -> bool:
-            try:
-                stats = [(one / "stat").read_text() for one in tasks.iterdir()]
-            except (FileNotFoundError, ProcessLookupError):  # a thread ended in between
-                return False
-            return all(stat.rpartition(") ")[2].startswith("T") for stat in stats)
-
-        until(stand_still)
+        """Stops the process. All of its threads stand still then."""
+        stop(self.process.pid)
 
     def kill(self) -> None:
         self.process.kill()
