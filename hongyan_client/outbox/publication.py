@@ -105,7 +105,7 @@ class EndedBatch(NamedTuple):
     """Of the failed rows those whose failure may be Kafka's as a whole, and not their topic's."""
 
 
-class OpenRows:
+class AwaitedRows:
     """Rows of a started batch that have not ended. It keeps no other row. One thread uses it."""
 
     def __init__(self, started: StartedBatch, chance: Callable[[], float] = random.random) -> None:
@@ -195,7 +195,7 @@ def await_batch(
 ) -> EndedBatch:
     """Waits for the acknowledgements, at most until `until`. A record without one is in doubt."""
     started.ends.wait(max(0.0, until - monotonic()))
-    return OpenRows(started, chance).part(last=True)
+    return AwaitedRows(started, chance).part(last=True)
 
 
 class _Offset(NamedTuple):

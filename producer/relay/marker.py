@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from hongyan_client.outbox.errors import OutboxAway
-from hongyan_client.outbox.publication import EndedBatch, OpenRows, StartedBatch
+from hongyan_client.outbox.publication import AwaitedRows, EndedBatch, StartedBatch
 from hongyan_client.outbox.store import ClaimedRow, OutboxStore
 from producer.relay.accepted import AnnounceBatch, no_announcement
 from producer.relay.metrics import RelayMetrics
@@ -51,7 +51,7 @@ class _OpenBatch:
     """A batch that is not marked yet. The marker's thread alone uses it."""
 
     def __init__(self, batch: PublishedBatch, now: float) -> None:
-        self.rows = OpenRows(batch.started)
+        self.rows = AwaitedRows(batch.started)
         self.until = batch.until
         self.unsent: Sequence[ClaimedRow] = batch.started.unsent
         """Rows to give back; empty once that is done."""
