@@ -7,19 +7,15 @@ import os
 import re
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from deploy.local.errors import StackError
-from deploy.local.system import unpacked
-from tests.foreign.judges_folder import judges_folder
-from tests.foreign.postfix import answers, free_port
+from tests.foreign.judges_folder import unpacked_judge
+from tests.foreign.loopback import all_answer, free_port
 from tests.services import give_up
 
 PACKAGES: Final = ("nghttp2-server", "nghttp2-client", "libev4")
-_READY_S: Final = 20.0
 _LIMIT_S: Final = 60
 _REQUEST = re.compile(r"recv HEADERS frame .*?\n", re.DOTALL)
 _DATA = re.compile(r"recv DATA frame <length=(\d+)")
@@ -45,12 +41,9 @@ class Nghttpd:
         self._process = subprocess.Popen(
             self._command, env=environment(), stdout=self._log, stderr=self._log
         )
-        deadline = time.monotonic() + _READY_S
-        while not answers(self.port):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                give_up(f"nghttpd did not start: {self.said()[-500:]}")
-            time.sleep(0.02)
+        if not all_answer(self._process, [self.port]):
+            self.stop()
+            give_up(f"nghttpd did not start: {self.said()[-500:]}")
         return self
 
     def __exit__(
@@ -119,9 +112,4 @@ def environment() -> dict[str, str]:
 
 
 def _root(package: str) -> Path:
-    with judges_folder("nghttp2") as root:
-        try:
-            return unpacked(package, root / package, print)
-        except StackError as exc:
-            give_up(str(exc))
-            raise
+    return unpacked_judge(package)

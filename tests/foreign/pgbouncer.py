@@ -1,12 +1,11 @@
-"""PgBouncer on a loopback port of its own, in transaction mode: the distribution's package, unpacked and
-never installed, so that no machine gets a pooler from running tests."""
+"""PgBouncer on a loopback port of its own: the distribution's package, unpacked and never installed, so
+that no machine gets a pooler from running tests."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from shutil import rmtree
 from types import TracebackType
@@ -14,16 +13,13 @@ from typing import Final, Self
 
 from sqlalchemy.engine import URL, make_url
 
-from deploy.local.errors import StackError
-from deploy.local.system import unpacked
-from tests.foreign.judges_folder import judges_folder
-from tests.foreign.postfix import answers, free_port
+from tests.foreign.judges_folder import unpacked_judge
+from tests.foreign.loopback import all_answer, free_port
 from tests.services import give_up
 
 _PACKAGES: Final = ("pgbouncer", "libc-ares2", "libevent-2.1-7")
 """The program, and libraries that a machine may lack."""
 _OTHER: Final = "nobody"
-_READY_S: Final = 20.0
 
 
 class PgBouncer:
@@ -34,7 +30,7 @@ class PgBouncer:
         self._server = make_url(database_url)
         self._mode = mode
         self._pool_size = pool_size
-        self._packages = _unpacked()
+        self._roots = [unpacked_judge(name) for name in _PACKAGES]
         self._folder = Path(tempfile.mkdtemp(prefix="pgbouncer-"))
         self._port = free_port()
         self._configure()
@@ -61,27 +57,18 @@ class PgBouncer:
 
     def start(self) -> None:
         """Starts the process, also after `kill`."""
-        libraries = (root / "usr/lib" for root in self._packages.values())
+        program = self._roots[0] / "usr/sbin/pgbouncer"
+        libraries = [str(one) for root in self._roots for one in root.glob("usr/lib/*")]
         with (self._folder / "out").open("ab") as output:
             self._process = subprocess.Popen(
-                [
-                    self._packages["pgbouncer"] / "usr/sbin/pgbouncer",
-                    self._folder / "pgbouncer.ini",
-                ],
-                env={
-                    "LD_LIBRARY_PATH": ":".join(
-                        str(one) for lib in libraries for one in lib.glob("*")
-                    )
-                },
+                [program, self._folder / "pgbouncer.ini"],
+                env={"LD_LIBRARY_PATH": ":".join(libraries)},
                 stdout=output,
                 stderr=output,
             )
-        deadline = time.monotonic() + _READY_S
-        while not answers(self._port):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                give_up(f"PgBouncer did not start: {self._said()}")
-            time.sleep(0.05)
+        if not all_answer(self._process, [self._port]):
+            self.kill()
+            give_up(f"PgBouncer did not start: {self._said()}")
 
     def kill(self) -> None:
         """Ends the process, and with it every connection of a client and to the server."""
@@ -111,14 +98,3 @@ class PgBouncer:
         server = f"* = host={self._server.host} port={self._server.port}"
         (self._folder / "pgbouncer.ini").write_text(f"[databases]\n{server}\n[pgbouncer]\n{lines}")
         self._folder.chmod(0o755)  # its own user reads the files
-
-
-def _unpacked() -> dict[str, Path]:
-    """Returns the roots that the packages were unpacked under. Skips the test where they cannot be had, and
-    fails it where everything must be."""
-    with judges_folder("pgbouncer") as root:
-        try:
-            return {name: unpacked(name, root / name, print) for name in _PACKAGES}
-        except StackError as exc:
-            give_up(str(exc))
-            raise

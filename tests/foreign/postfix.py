@@ -8,19 +8,16 @@ import os
 import pwd
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from deploy.local.errors import StackError
-from deploy.local.system import unpacked
-from tests.foreign.judges_folder import judges_folder
+from tests.foreign.judges_folder import unpacked_judge
+from tests.foreign.loopback import all_answer, free_port
 from tests.services import give_up
 
 _OWNER, _GROUP, _OTHER = "mail", "news", "nobody"
@@ -29,7 +26,6 @@ _OWNED: Final = (
     *("active", "bounce", "corrupt", "defer", "deferred", "flush", "hold", "incoming"),
     *("private", "saved", "trace"),
 )
-_READY_S: Final = 20.0
 _MASTER: Final = """
 pickup unix n - n 60 1 pickup
 cleanup unix n - n - 0 cleanup
@@ -86,13 +82,10 @@ class Postfix:
                 stderr=output,
                 start_new_session=True,  # it ends its own processes as a group
             )
-        deadline = time.monotonic() + _READY_S
-        for port in self.ports.values():
-            while not answers(port):
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    self._end()
-                    give_up(f"Postfix did not start: {self._said()}")
-                time.sleep(0.05)
+        if not all_answer(self._process, self.ports.values()):
+            said = self._said()
+            self._end()
+            give_up(f"Postfix did not start: {said}")
         return self
 
     def __exit__(
@@ -191,24 +184,4 @@ def programs() -> Path:
     it where everything must be."""
     if os.geteuid() != 0:
         give_up("Postfix starts as root alone")
-    with judges_folder("postfix") as root:
-        try:
-            return unpacked("postfix", root / "postfix", print)
-        except StackError as exc:
-            give_up(str(exc))
-            raise
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
-
-
-def answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
+    return unpacked_judge("postfix")

@@ -6,10 +6,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from deploy.local.errors import StackError
-from deploy.local.system import unpacked
-from tests.foreign.judges_folder import judges_folder
-from tests.services import give_up
+from tests.foreign.judges_folder import unpacked_judge
 
 _LIMIT_S = 110
 
@@ -29,9 +26,4 @@ def promtool(*arguments: str | Path) -> tuple[int, str]:
 @cache
 def _program() -> Path:
     """Skips the test where it cannot be had, and fails it where everything must be."""
-    with judges_folder("prometheus") as root:
-        try:
-            return unpacked("prometheus", root / "prometheus", print) / "usr/bin/promtool"
-        except StackError as exc:
-            give_up(str(exc))
-            raise
+    return unpacked_judge("prometheus") / "usr/bin/promtool"

@@ -22,7 +22,7 @@ from channels.registry import load_accounts
 from channels.transports import TransportRouter
 from message.outcomes import Accepted, AnyOutcome, NotSent
 from tests.channels.providers.test_smtp import call
-from tests.foreign.postfix import free_port
+from tests.foreign.loopback import free_port
 
 pytestmark = pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 USER = "no-reply@example.com"

@@ -305,9 +305,8 @@ def test_a_transaction_in_two_phases_is_published_after_its_commit(
         queued = Outbox().add(session, notice())
         assert Outbox().recall(session, recalled)
         session.prepare()
-        assert (
-            postgres_place.claimed() == []
-        )  # nothing is committed, and the recalled row is locked
+        # Nothing is committed yet, and the recalled row is locked.
+        assert postgres_place.claimed() == []
         session.commit()
     assert postgres_place.claimed() == [queued.id]
     assert postgres_place.states()[recalled] == "RECALLED"
