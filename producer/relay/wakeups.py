@@ -57,14 +57,14 @@ class Wakeups:
 
 
 class _Pooled(Exception):
-    """A pooler gives this connection another one of the server's for each transaction, perhaps."""
+    """A pooler is in between. It may give each transaction another connection of the server's."""
 
 
 def _refuse_pooler(connection: Any) -> None:
     """Raises _Pooled where the server's process is not the one that greeted.
 
-    PgBouncer greets with a number of its own. What a LISTEN would set stays with the server's connection:
-    the next one who gets that, perhaps a business process, is sent notifications that it never reads.
+    PgBouncer greets with a number of its own. A LISTEN stays with the server's connection. Whoever gets that
+    connection next, such as a business process, is sent notifications that it never reads (decision 338).
     """
     asked = connection.execute("SELECT pg_backend_pid()").fetchone()
     if asked[0] != connection.info.backend_pid:
