@@ -63,8 +63,8 @@ class _Pooled(Exception):
 def _refuse_pooler(connection: Any) -> None:
     """Raises _Pooled where the server's process is not the one that greeted.
 
-    PgBouncer greets with a number of its own. A LISTEN stays with the server's connection. Whoever gets that
-    connection next, such as a business process, is sent notifications that it never reads (decision 338).
+    PgBouncer greets with a number of its own. A LISTEN stays with the server's connection. Whoever gets
+    that one next, such as a business process, is sent notifications that it never reads (decision 338).
     """
     asked = connection.execute("SELECT pg_backend_pid()").fetchone()
     if asked[0] != connection.info.backend_pid:
