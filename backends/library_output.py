@@ -24,6 +24,47 @@ from backends.settings import LogSettings
 log = structlog.get_logger(__name__)
 
 
+class LossyStream(io.TextIOBase):
+    """A text stream that loses what it cannot write, and raises nothing: a full disk, or a reader of the log
+    that ended, ends no thread that logs an event."""
+
+    def __init__(self, original: TextIO | None) -> None:
+        """`original` is None if the process began without this stream."""
+        super().__init__()
+        self._original = original
+        self.lost = original is None
+        """Whether something was lost; written by any thread that writes."""
+
+    def write(self, text: str) -> int:
+        """See `TextIOBase.write`."""
+        if self._original is not None:
+            try:
+                self._original.write(text)
+            except (OSError, ValueError):  # ValueError: it is closed
+                self.lost = True
+        return len(text)
+
+    def flush(self) -> None:
+        """See `IOBase.flush`."""
+        if self._original is not None:
+            try:
+                self._original.flush()
+            except (OSError, ValueError):
+                self.lost = True
+
+    def writable(self) -> bool:
+        """See `IOBase.writable`."""
+        return True
+
+    def isatty(self) -> bool:
+        """Returns whether people read it."""
+        return self._original is not None and self._original.isatty()
+
+    def fileno(self) -> int:
+        """Returns the descriptor of the stream behind it. Raises OSError without one."""
+        return super().fileno() if self._original is None else self._original.fileno()
+
+
 class LogStream(io.TextIOBase):
     """A text stream whose lines become events `output`. Any thread may write; each ends its own lines."""
 
@@ -60,6 +101,24 @@ class LogStream(io.TextIOBase):
     def _log(self, line: str) -> None:
         if line.strip():
             log.log(self._level, "output", stream=self._name, text=line.rstrip())
+
+
+@contextmanager
+def lossy_output() -> Iterator[None]:
+    """Lets standard output and standard error lose what cannot be written. One that lost something stays so
+    at the end, since the interpreter's last flush would turn the exit code into 120."""
+    streams = sys.stdout, sys.stderr
+    lossy = LossyStream(streams[0]), LossyStream(streams[1])
+    sys.stdout, sys.stderr = cast("tuple[TextIO, TextIO]", lossy)
+    try:
+        yield
+    finally:
+        for one in lossy:
+            one.flush()
+        if not lossy[0].lost:
+            sys.stdout = streams[0]
+        if not lossy[1].lost:
+            sys.stderr = streams[1]
 
 
 @contextmanager

@@ -31,9 +31,10 @@ def serving(context: typer.Context, process: str) -> Iterator[Served]:
     """Yields the settings and the event that SIGTERM sets. `process` is in each event of the log. With
     `log.format = "json"` an error that ends the process is an event, too. Raises typer.Exit for it."""
     with stopped_by_signals() as stop:
+        from backends.library_output import lossy_output
         from backends.logs import identified
 
-        with identified(process=process):
+        with lossy_output(), identified(process=process):
             settings = settings_of(context, quiet=False)
             with _logged(settings.log):
                 yield Served(settings, stop)
