@@ -426,7 +426,8 @@ def file_of(path: str | Path | None, environ: Mapping[str, str]) -> Path | None:
     if named:
         file = Path(named)
         if not file.is_file():
-            raise SettingsError(f"{file}: no such file; give --config or {CONFIG_VARIABLE} a file")
+            what = "it is no regular file" if file.exists() else "no such file"
+            raise SettingsError(f"{file}: {what}; give --config or {CONFIG_VARIABLE} a file")
         return file
     default = Path(DEFAULT_FILE)
     return default if default.is_file() else None

@@ -53,6 +53,7 @@ from hongyan.errors import judged
 from hongyan.flags import OptionalValues
 from hongyan.resend.command import ResendCommand
 from hongyan.terminal import PROBLEMS, USAGE, Options, complain, explained, placed, serves
+from hongyan.usage.blank_options import refuse_blank_options
 from hongyan.usage.command_line import PanelGroup, current_name, misuse, part_of
 from hongyan.usage.extras import guard, sentence_for
 
@@ -165,7 +166,9 @@ def _asked() -> Any:
 def main() -> None:
     """The program's entry."""
     try:
-        sys.exit(_asked()(prog_name="hongyan", standalone_mode=False))
+        program = _asked()
+        refuse_blank_options(program, sys.argv[1:])
+        sys.exit(program(prog_name="hongyan", standalone_mode=False))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as exc:

@@ -172,7 +172,7 @@ def _named(given: Sequence[str]) -> list[str]:
 
     found = [lane.name for lane in lanes_matching(patterns(given) or [])]
     if not found:
-        raise WrongUsage(f"{', '.join(given)}: it matches no lane")
+        raise WrongUsage(f"{', '.join(map(repr, given))}: it matches no lane")
     return found
 
 

@@ -222,8 +222,9 @@ def _check_source(file: Path | None, lane: str | None, flags: Sequence[str]) -> 
         raise WrongUsage(
             f"{', '.join(flags)}: not with --file, whose lines have fields of their own"
         )
-    if file is not None and str(file) != "-" and not file.is_file():
-        raise WrongUsage(f"{file}: no such file; give one of JSON lines, or - for standard input")
+    if file is not None and str(file) != "-" and (file.is_dir() or not file.exists()):
+        what = "it is a folder" if file.is_dir() else "no such file"
+        raise WrongUsage(f"{file}: {what}; give one of JSON lines, or - for standard input")
 
 
 def _one(

@@ -28,7 +28,7 @@ def checked_lines(file: Path, bad: list[BadLine], render: Render, check: Check) 
         disable=not sys.stderr.isatty(),
     )
     with _opened(file) as source, bar:
-        size = None if source is sys.stdin.buffer else file.stat().st_size
+        size = None if source is sys.stdin.buffer else file.stat().st_size or None  # 0: a pipe
         task = bar.add_task("", total=size, lines=0)
 
         def lines() -> Iterator[bytes]:

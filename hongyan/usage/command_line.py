@@ -99,10 +99,10 @@ def name_of(command: CommandInfo) -> str:
 
 def _first_name(words: Sequence[str]) -> str:
     """Returns the first word that is no option and no option's value; empty without one."""
-    return next(_names(words), "")
+    return next(free_words(words), "")
 
 
-def _names(words: Sequence[str]) -> Iterator[str]:
+def free_words(words: Sequence[str]) -> Iterator[str]:
     """Yields the words that are no option, and no value of an option of the program."""
     before = ""
     for word in words:
@@ -136,7 +136,7 @@ def misuse(exc: BaseException, program: Callable[[], Any]) -> tuple[str, int] | 
 def _named(program: Any, words: Sequence[str]) -> str:
     """Returns the command that the words name. An error knows it only if it came after parsing."""
     path = ["hongyan"]
-    for word in _names(words):
+    for word in free_words(words):
         found = getattr(program, "commands", {}).get(word)
         if found is not None:
             path.append(word)

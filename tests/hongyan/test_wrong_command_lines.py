@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -85,6 +86,17 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         2,
         "gone.jsonl: no such file; give one of JSON lines, or - for standard input",
     ),
+    (
+        ("send", "--file", "/"),
+        2,
+        "/: it is a folder; give one of JSON lines, or - for standard input",
+    ),
+    (
+        ("-c", "/", "worker"),
+        2,
+        "/: it is no regular file; give --config or HONGYAN_CONFIG a file",
+    ),
+    (("lanes", "pause", "", "--reason", "r"), 2, "'': it matches no lane"),
     (("send", "--lane", "sms.notice"), 2, "give either --template or --content"),
     (
         ("send", "--lane", "sms.notise", "--to", "x", "--content", "{}"),
@@ -517,6 +529,62 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("HONGYAN_DATABASE__URL", f"sqlite:///{path}/hongyan.db")
         assert said(patch, "db", "upgrade")[0] == 0
     return path / "hongyan.db"
+
+
+BLANKS: dict[tuple[str, ...], str] = {
+    ("resend", "--state", "REJECTED", "--since", "1h", "--lane", ""): "--lane",
+    ("resend", "--state", "REJECTED", "--since", "1h", "--account= "): "--account",
+    ("resend", "jobs", "new", "--state", "REJECTED", "--lanes", "", "--since", "1h"): "--lanes",
+    ("lost", "dismiss", "--cause", "hole", "--lane", " ", "--reason", "r"): "--lane",
+    ("dead", "replay", "--since", "1h", "--reason", "", "--yes"): "--reason",
+    ("accounts", "pause", "w", "--worker", "", "--reason", "r"): "--worker",
+    ("lanes", "pause", "sms.*", "--for", "", "--reason", "r"): "--for",
+    ("keys", "new", "shop", "--scope", "send", "--expires", ""): "--expires",
+    ("policy", "apply", "policy.toml", "--expect="): "--expect",
+    ("campaign", "new", "crowd.csv", "--lane", "sms.notice", "--hours", ""): "--hours",
+    ("send", "--lane", "webhook.notice", "--to", "x", "--content", "{}", "--id", ""): "--id",
+    ("worker", "-l", ""): "-l",
+    ("-c", "", "worker"): "-c",
+}
+"""Command lines with one blank option, which would widen the order if it counted as not given."""
+
+
+@pytest.mark.parametrize("words", BLANKS, ids=" ".join)
+def test_a_blank_option_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    (folder / "hongyan.toml").write_text(HOOK)
+    expected = f"error: {BLANKS[words]} is blank: give it a value, or leave it out\n"
+    assert said(monkeypatch, *words) == (2, expected)
+
+
+def test_send_reads_a_pipe_as_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "hongyan.toml").write_text(HOOK)
+    reader, writer = os.pipe()
+    line = b'{"channel": "webhook", "kind": "notice", "receivers": ["x"], "content": {"text": "t"}}\n'
+    os.write(writer, line)
+    os.close(writer)
+    code, text = said(monkeypatch, "send", "--check", "--file", f"/dev/fd/{reader}")
+    os.close(reader)
+    assert (code, text) == (0, "1 good, 0 bad; nothing was sent\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("alerts", "list", "--json"),
+        ("trace", "x", "--brief"),
+        ("lanes", "resume", "sms.notice", "--reason", "r", "--author", ""),
+        ("resend", "x", "--reason", "r", "--", ""),
+    ],
+    ids=" ".join,
+)
+def test_a_text_that_selects_nothing_may_be_blank(
+    folder: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    (folder / "hongyan.toml").write_text(HOOK)
+    shutil.copy(ledger, folder)
+    assert "is blank" not in said(monkeypatch, *words)[1]
 
 
 def test_there_are_enough_of_them() -> None:
