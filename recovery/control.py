@@ -65,7 +65,7 @@ class RecoverySnapshotSource:
         """Returns the snapshot as text for the heartbeat row."""
         lanes = {
             lane: LaneSnapshot(
-                in_flight=sum(pool.unsettled for pool in of_lane),
+                in_flight=sum(pool.in_flight for pool in of_lane),
                 open=self._accounts[lane].open_breakers(),
                 paused=any(pool.paused for pool in of_lane),
             )

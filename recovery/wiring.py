@@ -379,7 +379,7 @@ def _of_pools(*kinds: Mapping[str, RetryPool]) -> Iterable[Reading]:
     for lane in kinds[0]:
         pools, labels = [kind[lane] for kind in kinds], {"lane": lane}
         yield Reading(THREADS, labels, sum(pool.threads for pool in pools))
-        yield Reading(IN_FLIGHT, labels, sum(pool.unsettled for pool in pools))
+        yield Reading(IN_FLIGHT, labels, sum(pool.in_flight for pool in pools))
 
 
 def _resending(

@@ -113,7 +113,8 @@ class RetryPool(CallPool[RetryWork]):
         self._reroute = reroute
         self._delays = delays
         self._queue: WorkQueue[Sequence[RetryWork] | None] = WorkQueue()
-        self._open = 0  # taken and not settled; guarded by _sizing, as are the numbers of threads
+        self._open = 0  # taken and not settled, and held; guarded by _sizing, as are the numbers of threads
+        self._held = 0  # of these: places of looks under way; guarded by _sizing
         self._lazy = lazy  # written by `put`
 
     @property
@@ -125,8 +126,14 @@ class RetryPool(CallPool[RetryWork]):
 
     @property
     def unsettled(self) -> int:
-        """Number of deliveries taken and not settled."""
+        """Number of deliveries taken and not settled, and of places that a look under way may fill."""
         return self._open
+
+    @property
+    def in_flight(self) -> int:
+        """Number of deliveries taken and not settled."""
+        with self._sizing:
+            return self._open - self._held
 
     def start(self) -> None:
         """Starts the threads."""
@@ -143,13 +150,25 @@ class RetryPool(CallPool[RetryWork]):
             if self._threads:
                 self._resize(threads)
 
+    def hold(self, places: int) -> None:
+        """Holds places for the rows that a look may take."""
+        with self._sizing:
+            self._open += places
+            self._held += places
+
+    def fill(self, places: int, taken: int) -> None:
+        """Ends a look that held `places` and took so many rows."""
+        with self._sizing:
+            self._open += taken - places
+            self._held -= places
+
     def take_up(self, count: int) -> None:
         """Counts `count` deliveries as taken; below 0 it takes a count back."""
         with self._sizing:
             self._open += count
 
     def put(self, call: Sequence[RetryWork]) -> None:
-        """Queues one call, whose deliveries `take_up` has counted."""
+        """Queues one call, whose deliveries `fill` has counted."""
         if self._lazy:
             self._lazy = False
             self.start()

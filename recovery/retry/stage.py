@@ -113,7 +113,7 @@ class RetryStage:
         room = pace.take(lane, room) if room else 0
         if not room:
             return None
-        callers.take_up(room)
+        callers.hold(room)
         calls: list[list[RetryWork]] = []
         try:
             for _ in range(_LOOKS):
@@ -122,7 +122,7 @@ class RetryStage:
                     break
         finally:
             begun = sum(map(len, calls))
-            callers.take_up(begun - room)
+            callers.fill(room, begun)
             pace.used(lane, room, begun)
         if calls:
             self._on_sending()

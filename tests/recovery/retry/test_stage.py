@@ -678,6 +678,22 @@ def test_first_sends_and_retries_have_a_rate_and_places_of_their_own(line: Line)
     assert (line.callers.unsettled, line.releasing.unsettled) == (0, 0)
 
 
+def test_a_look_holds_places_that_are_no_deliveries_in_flight(line: Line) -> None:
+    take, shown = line.rows.take, []
+
+    def looked(*query: Any) -> Any:
+        pools = (line.callers, line.releasing)
+        shown.append(([pool.in_flight for pool in pools], sum(pool.unsettled for pool in pools)))
+        return take(*query)
+
+    line.rows.take = looked  # type: ignore[method-assign]
+    assert line.resending.run_once(LANE) == 0
+    assert len(shown) == 2, "a look for retries, and one for first sends"
+    assert all(flying == [0, 0] for flying, _ in shown)
+    assert all(held > 0 for _, held in shown), "a drain waits for a look under way"
+    assert (line.callers.unsettled, line.releasing.unsettled) == (0, 0)
+
+
 def test_what_no_account_may_send_now_is_due_again_later_with_its_attempt(line: Line) -> None:
     (one,) = claimed(line.ledger, delivery())
     settle(line.ledger, one, Event.NOT_SENT, reason="http_429")
