@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -58,6 +59,7 @@ from hongyan.usage.command_line import PanelGroup, current_name, misuse, part_of
 from hongyan.usage.extras import guard, sentence_for
 
 INTERRUPTED = 130
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 DEBUG = "HONGYAN_DEBUG"
 """If set, an unforeseen error shows its traceback."""
 
@@ -182,6 +184,8 @@ def _told(exc: Exception) -> tuple[str, int]:
     found = misuse(exc, _asked) or judged(exc)
     if found is None and (missing := sentence_for(exc)):
         found = missing, USAGE
+    if found is None and isinstance(exc, OSError) and exc.errno in _NO_ROOM:
+        found = f"{exc.filename or 'the output'} cannot be written: {exc.strerror}", PROBLEMS
     return found or (_unforeseen(exc), PROBLEMS)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -567,6 +569,19 @@ def test_send_reads_a_pipe_as_a_file(folder: Path, monkeypatch: pytest.MonkeyPat
     code, text = said(monkeypatch, "send", "--check", "--file", f"/dev/fd/{reader}")
     os.close(reader)
     assert (code, text) == (0, "1 good, 0 bad; nothing was sent\n")
+
+
+def test_a_full_disk_behind_the_output_is_no_fault_of_ours() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from hongyan.program import main; main()", "schema", "envelope"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    expected = "error: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, expected)
 
 
 @pytest.mark.parametrize(
