@@ -25,8 +25,8 @@ log = structlog.get_logger(__name__)
 
 
 class LossyStream(io.TextIOBase):
-    """A text stream that loses what it cannot write, and raises nothing: a full disk, or a reader of the log
-    that ended, ends no thread that logs an event."""
+    """A text stream that loses what it cannot write, and raises nothing: a full disk, or a reader of the
+    log that ended, ends no thread that logs an event."""
 
     def __init__(self, original: TextIO | None) -> None:
         """`original` is None if the process began without this stream."""

@@ -1,1 +1,1 @@
-"""How commands are written: groups and old spellings (command_line), blank options, durations, needed extras."""
+"""How commands are written: groups, old spellings (command_line), blank options, durations, extras."""

@@ -11,7 +11,7 @@ from hongyan.errors import WrongUsage
 from hongyan.usage.command_line import current_name, free_words
 
 MAY_BE_BLANK: Final = ("--author", "--reason", "--separator", "--subject", "--text")
-"""Texts of a person, which select nothing. A reason has sentences of its own, a separator may be a blank."""
+"""Texts of a person, which select nothing. A reason has sentences of its own; a blank may separate."""
 _OPTIONAL: Final = "["
 """The metavar of an option whose value may be left out begins so."""
 

@@ -563,7 +563,9 @@ def test_a_blank_option_is_refused(
 def test_send_reads_a_pipe_as_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "hongyan.toml").write_text(HOOK)
     reader, writer = os.pipe()
-    line = b'{"channel": "webhook", "kind": "notice", "receivers": ["x"], "content": {"text": "t"}}\n'
+    line = (
+        b'{"channel": "webhook", "kind": "notice", "receivers": ["x"], "content": {"text": "t"}}\n'
+    )
     os.write(writer, line)
     os.close(writer)
     code, text = said(monkeypatch, "send", "--check", "--file", f"/dev/fd/{reader}")
@@ -572,9 +574,15 @@ def test_send_reads_a_pipe_as_a_file(folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_full_disk_behind_the_output_is_no_fault_of_ours() -> None:
-    with open("/dev/full", "wb") as full:
+    with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-c", "from hongyan.program import main; main()", "schema", "envelope"],
+            [
+                sys.executable,
+                "-c",
+                "from hongyan.program import main; main()",
+                "schema",
+                "envelope",
+            ],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,

@@ -46,9 +46,8 @@ def astray(page: Path) -> Iterator[str]:
             continue
         name, _, wanted = link.partition("#")
         target = (page.parent / name).resolve() if name else page
-        if not target.exists():
-            yield link
-        elif wanted and target.suffix == ".md" and wanted not in anchors(target):
+        headed = wanted and target.suffix == ".md"
+        if not target.exists() or (headed and wanted not in anchors(target)):
             yield link
 
 

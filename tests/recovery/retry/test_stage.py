@@ -686,7 +686,7 @@ def test_a_look_holds_places_that_are_no_deliveries_in_flight(line: Line) -> Non
         shown.append(([pool.in_flight for pool in pools], sum(pool.unsettled for pool in pools)))
         return take(*query)
 
-    line.rows.take = looked  # type: ignore[method-assign]
+    line.rows.take = looked  # type: ignore[assignment, method-assign]
     assert line.resending.run_once(LANE) == 0
     assert len(shown) == 2, "a look for retries, and one for first sends"
     assert all(flying == [0, 0] for flying, _ in shown)
