@@ -103,6 +103,8 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     (_S.RETRY, _E.BUDGET_SPENT): _S.PARKED,
     (_S.RETRY, _E.TTL): _S.EXPIRED,
     (_S.RETRY, _E.RECALL): _S.DROPPED,
+    # A receipt names the call in doubt before it was made again (docs/decisions/330).
+    (_S.RETRY, _E.RESOLVED_SENT): _S.SENT,
     (_S.UNKNOWN, _E.RESOLVED_SENT): _S.SENT,
     (_S.UNKNOWN, _E.RESOLVED_NOT_SENT): _S.RETRY,
     (_S.UNKNOWN, _E.RESOLVED_REFUSED): _S.REJECTED,

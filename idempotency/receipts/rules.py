@@ -5,8 +5,9 @@ provider's id, or by the call's key for a row without that id (a call whose outc
 names many rows, the receiver decides. Receivers are sealed in the ledger and digested here: those of the
 few rows with the right name are opened and compared.
 
-    SENT ─▶ DELIVERED | UNDELIVERED        UNKNOWN ─▶ SENT ─▶ …   a receipt proves that it was sent
-    IN_FLIGHT, RETRY, PARKED               the receipt waits until the row has come further
+    SENT ─▶ DELIVERED | UNDELIVERED        UNKNOWN, RETRY in doubt ─▶ SENT ─▶ …   it proves that it was sent
+    IN_FLIGHT, any other RETRY, PARKED     the receipt waits until the row has come further; it names the row,
+                                           and is evidence for recovery and for a person
     DELIVERED, UNDELIVERED, …              the first final word stays: repeated or contradicted, recorded
     no row                                 kept, and looked for again and again while receipts are kept
 """
@@ -31,7 +32,8 @@ _DIGITS: Final = 32
 _LATEST_MS: Final = (1 << 63) - 1
 """The databases' greatest time; a later one counts as none."""
 _WAITS: Final = OPEN - {State.UNKNOWN} | {State.PARKED}
-"""A receipt does not move these rows: their own outcome, or a person for PARKED, comes first."""
+"""A receipt does not move these rows: their own outcome, or a person for PARKED, comes first. A RETRY that
+an earlier call may have sent is none of them."""
 
 
 class ReceiptState(StrEnum):
@@ -169,19 +171,23 @@ def judge(
             verdicts.append(ReceiptVerdict(receipt))
             continue
         before = states.get(row.key) or State(row.state)
-        applied, state = decide(ReceiptState(receipt.said), before)
+        doubted = row.called_at is not None
+        applied, state = decide(ReceiptState(receipt.said), before, doubted=doubted)
         states[row.key] = state
         verdicts.append(ReceiptVerdict(receipt, row, applied, state, receiver, state is not before))
     return verdicts
 
 
-def decide(reported: ReceiptState, state: State) -> tuple[ApplyResult | None, State]:
-    """Returns the effect of a receipt on a row in `state`, and the state after it."""
-    if state in _WAITS:
-        return None, state
-    if state is State.UNKNOWN:
+def decide(
+    reported: ReceiptState, state: State, *, doubted: bool = False
+) -> tuple[ApplyResult | None, State]:
+    """Returns the effect of a receipt on a row in `state`, and the state after it. `doubted`: an earlier
+    call of the row may have sent it."""
+    if state is State.UNKNOWN or (state is State.RETRY and doubted):
         sent = after(state, Event.RESOLVED_SENT)
         return ApplyResult.APPLIED, decide(reported, sent)[1]
+    if state in _WAITS:
+        return None, state
     if state is State.SENT and reported is not ReceiptState.SENT:
         return ApplyResult.APPLIED, after(state, _FINAL[reported])
     proved = state in (State.SENT, State.DELIVERED, State.UNDELIVERED)

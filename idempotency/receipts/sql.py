@@ -65,7 +65,7 @@ UPDATE deliveries AS d
               %(reason)s::text[], %(provider_id)s::text[])
            AS m (key, day, version, state, reason, provider_id)
  WHERE d.delivery_key = ANY (ARRAY[m.key]) AND d.day = m.day AND d.version = m.version
-   AND d.state || '' IN ('SENT', 'UNKNOWN')
+   AND d.state || '' IN ('SENT', 'UNKNOWN', 'RETRY')
 RETURNING d.delivery_key"""  # noqa: S608 - ours
 PG_CLOSE: Final = """
 UPDATE receipts AS r
@@ -100,7 +100,7 @@ LITE_MOVE: Final = f"""
 UPDATE deliveries
    SET state = ?, reason = ?, provider_id = coalesce(provider_id, ?), next_at = NULL,
        updated_at = ?, version = {NEXT_VERSION}
- WHERE delivery_key = ? AND version = ? AND state IN ('SENT', 'UNKNOWN')"""  # noqa: S608 - ours
+ WHERE delivery_key = ? AND version = ? AND state IN ('SENT', 'UNKNOWN', 'RETRY')"""  # noqa: S608 - ours
 LITE_CLOSE: Final = """
 UPDATE receipts
    SET applied = ?, delivery_key = ?, tries = tries + 1, applied_at = ?, next_at = ?

@@ -21,7 +21,7 @@ from idempotency.receipts.rules import (
     judge,
     kept,
 )
-from message.states import State
+from message.states import OPEN, State
 
 BATCH: Final = 500
 """Receipts that one pass places at most."""
@@ -43,7 +43,8 @@ class ReceiptMove(NamedTuple):
 
 
 class Closing(NamedTuple):
-    """One receipt to write: its key, its result, the wait before the next look (None: no next look)."""
+    """One receipt to write: its key, its result, the wait before the next look (None: no next look), and
+    its delivery as far as it is known."""
 
     account: str
     provider_id: str
@@ -144,12 +145,12 @@ def moves(verdicts: Sequence[ReceiptVerdict]) -> list[ReceiptMove]:
 
 
 def _lines_ended(verdicts: Sequence[ReceiptVerdict]) -> set[Line]:
-    """Returns the lines in which a receipt settles a row in doubt."""
+    """Returns the lines in which a receipt settles an open row."""
     rows = [v.row for v in verdicts if v.row is not None and v.moves]
     return {
         Line(row.lane, row.ordering_key)
         for row in rows
-        if row.state == State.UNKNOWN and row.ordering_key is not None
+        if row.state in OPEN and row.ordering_key is not None
     }
 
 
@@ -165,7 +166,7 @@ def _closings(
     return [
         Closing(*v.receipt.key, v.applied, None, _key(v))
         if v.receipt.key in done
-        else Closing(*v.receipt.key, None, wait_ms(now - v.receipt.received_at), None)
+        else Closing(*v.receipt.key, None, wait_ms(now - v.receipt.received_at), _key(v))
         for v in verdicts
     ]
 

@@ -153,6 +153,9 @@ class UnknownDelivery(NamedTuple):
     """Epoch milliseconds of the latest call in doubt; 0: there was only one."""
     earlier_accounts: tuple[str, ...] = ()
     """Accounts other than the delivery's that earlier calls in doubt went through."""
+    receipt: str | None = None
+    """The provider's id in a receipt of the call that waits to be placed, maybe empty; None without one. It
+    proves that the call was accepted."""
 
     @property
     def last_call(self) -> int:

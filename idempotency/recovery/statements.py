@@ -128,7 +128,13 @@ SELECT d.delivery_key, d.day, d.version FROM deliveries AS d
    AND NOT ({recalled})
  ORDER BY d.delivery_key {lock}"""
 
-_LEASED: Final = f"""{_COLUMNS}
+# A receipt that came while the call was under way names its row and waits (idempotency/receipts/rules.py).
+# Its other columns are spelt so that no index but that of the deliveries fits.
+_LEASED: Final = f"""{_COLUMNS},
+       (SELECT max(r.provider_id || '') FROM receipts AS r
+         WHERE r.delivery_key = d.delivery_key AND r.delivery_key IS NOT NULL AND r.applied IS NULL
+           AND r.call_key || '' = coalesce(d.call_key, d.delivery_key)
+           AND r.account || '' = d.account) AS receipt
   FROM {{given}} JOIN deliveries AS d ON {{its_row}} AND d.version = i.version
   {_PAYLOAD}"""
 

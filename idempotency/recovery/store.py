@@ -430,6 +430,7 @@ def _doubt(row: Any, delivery: Delivery, now: int) -> UnknownDelivery:
         row.owner,
         (row.provider_id or "") if row.reason == QUEUED else "",
         *_earlier(row),
+        row.receipt,
     )
 
 

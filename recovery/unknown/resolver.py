@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from channels.channel import Account, Attempt, Channel, ResolveResult
+from channels.channel import Account, Attempt, Channel, Resolution, ResolveResult
 from channels.engine import Asked
 from idempotency.recovery.contract import QUEUED, Ended, RecoveryStore, Transition, UnknownDelivery
 from message.delivery import Delivery
@@ -123,6 +123,8 @@ class Resolving:
             log.info("resolved_elsewhere", delivery=doubt.delivery.key, as_=move.event.name)
 
     def _facts(self, doubt: UnknownDelivery, routes: RetryLane, questions: Asked) -> Evidence:
+        if doubt.receipt is not None:
+            return Evidence(ResolveResult(Resolution.SENT, doubt.receipt), 0)
         if doubt.task:
             return self._of_task(doubt, routes, questions)
         asked = routes.asked(doubt.delivery)

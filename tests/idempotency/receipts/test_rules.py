@@ -9,13 +9,18 @@ import pytest
 
 from backends.settings import Settings
 from idempotency.ledger import Settlement
+from idempotency.receipts.lookups import receipts_of
 from idempotency.receipts.rules import ApplyResult, Receipt, ReceiptState, decide
 from idempotency.receipts.sql import PG_CANDIDATES, open_receipts
 from idempotency.receipts.store import Receipts, wait_ms
+from idempotency.recovery.contract import RecoveryStore
 from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery
 from message.states import Event, State
-from tests.idempotency.making import World, claimed, deliveries, delivery, settle
+from tests.idempotency.making import World, claimed, claims, deliveries, delivery, settle
+from tests.idempotency.recovery.test_contract import LANE, moved, recovering, take
+
+__all__ = ["recovering"]
 
 ACCOUNT = "aliyun"
 DAY_MS = 86_400_000
@@ -37,6 +42,18 @@ def doubted(ledger: SqlLedger, item: Delivery) -> Delivery:
     (item,) = claimed(ledger, item)
     item.account = ACCOUNT
     assert settle(ledger, item, Event.UNKNOWN, reason="timeout")
+    return item
+
+
+def resent(
+    ledger: SqlLedger, recovering: RecoveryStore, event: Event, **fields: Any
+) -> Delivery:
+    """A delivery in doubt that waits for another call."""
+    item = delivery(**fields)
+    item.call_key = item.key
+    item = doubted(ledger, item)
+    (doubt,) = recovering.doubts(LANE, 0)
+    assert recovering.move([moved(doubt.delivery, doubt.version, event, "why")]) == [True]
     return item
 
 
@@ -140,6 +157,88 @@ def test_a_receipt_proves_that_a_delivery_in_doubt_was_sent(
     assert states(world, arrived, failed, only_sent) == ["DELIVERED", "UNDELIVERED", "SENT"]
     assert row(world, arrived, "provider_id, reason") == ("id-1", None)
     assert row(world, failed, "provider_id, reason") == ("id-2", "DB:0141")
+
+
+def test_a_receipt_ends_the_doubt_of_a_delivery_that_waits_to_be_sent_again(
+    world: World, ledger: SqlLedger, receipts: Receipts, recovering: RecoveryStore
+) -> None:
+    """A provider without a query reports within seconds, and recovery has decided within one."""
+    arrived, failed = (resent(ledger, recovering, Event.RESEND_UNPROVEN) for _ in range(2))
+    receipts.store(
+        [
+            receipt(ReceiptState.DELIVERED, "id-1", call_key=arrived.key),
+            receipt(ReceiptState.UNDELIVERED, "id-2", call_key=failed.key, code="DB:0141"),
+        ]
+    )
+    assert applied(receipts) == [ApplyResult.APPLIED] * 2
+    assert states(world, arrived, failed) == ["DELIVERED", "UNDELIVERED"]
+    assert row(world, arrived, "provider_id, reason, next_at") == ("id-1", None, None)
+    world.advance(60_000)
+    assert take(recovering).taken == []
+
+
+def test_a_receipt_does_not_move_a_retry_that_was_proved_unsent(
+    world: World, ledger: SqlLedger, receipts: Receipts, recovering: RecoveryStore
+) -> None:
+    item = resent(ledger, recovering, Event.RESOLVED_NOT_SENT)
+    receipts.store([receipt(call_key=item.key)])
+    assert receipts.match().waiting == 1
+    assert states(world, item) == ["RETRY"]
+
+
+def test_a_receipt_of_an_ordered_retry_in_doubt_wakes_the_next_of_its_line(
+    world: World, ledger: SqlLedger, receipts: Receipts, recovering: RecoveryStore
+) -> None:
+    first = resent(ledger, recovering, Event.RESEND_UNPROVEN, ordering_key="k")
+    (behind,) = claims([delivery(ordering_key="k")])
+    (answer,) = ledger.claim([behind], "w1", ordered=True)
+    assert answer.state is State.RETRY
+    receipts.store([receipt(call_key=first.key)])
+    assert applied(receipts) == [ApplyResult.APPLIED]
+    assert row(world, behind.delivery, "state, next_at") == ("RETRY", world.now)
+
+
+def test_a_receipt_that_waits_is_shown_with_its_delivery(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    """A person decides about a parked delivery in doubt: the provider's word has to be there."""
+    item = doubted(ledger, delivery())
+    (doubt,) = ledger.recovering().doubts(LANE, 0)
+    ledger.recovering().move([moved(doubt.delivery, doubt.version, Event.PARK_UNPROVEN)])
+    receipts.store([receipt(call_key=item.key), receipt(provider_id="never")])
+    assert receipts.match().waiting == 2
+    (shown,) = receipts_of(ledger.database, item.key)
+    assert (shown.state, shown.applied) == ("DELIVERED", None)
+
+
+@pytest.mark.parametrize("provider_id", ["biz-1", ""])
+def test_a_receipt_that_came_during_the_call_is_evidence_about_its_doubt(
+    world: World, ledger: SqlLedger, receipts: Receipts, provider_id: str
+) -> None:
+    (item, other) = claimed(ledger, delivery(), delivery())
+    item.account = other.account = ACCOUNT
+    receipts.store([receipt(provider_id=provider_id, call_key=item.key)])
+    assert receipts.match().waiting == 1
+    for one in (item, other):
+        assert settle(ledger, one, Event.UNKNOWN, reason="timeout")
+    found = {d.delivery.key: d.receipt for d in ledger.recovering().doubts(LANE, 0)}
+    assert found == {item.key: provider_id, other.key: None}
+
+
+def test_a_receipt_of_an_earlier_call_is_no_evidence_about_a_later_one(
+    world: World, ledger: SqlLedger, receipts: Receipts, recovering: RecoveryStore
+) -> None:
+    (item,) = claimed(ledger, delivery())
+    item.account = ACCOUNT
+    receipts.store([receipt(call_key=item.key)])
+    assert receipts.match().waiting == 1
+    assert settle(ledger, item, Event.NOT_SENT, reason="http_429")
+    world.advance(10)
+    (taken,) = take(recovering).taken
+    taken.delivery.account = ACCOUNT
+    assert settle(ledger, taken.delivery, Event.UNKNOWN, reason="timeout")
+    (doubt,) = recovering.doubts(LANE, 0)
+    assert doubt.receipt is None
 
 
 def test_all_deliveries_of_a_call_in_doubt_are_found_by_its_key(
@@ -328,6 +427,11 @@ def test_no_receipt_leads_where_the_state_machine_does_not(
     else:
         assert state in (State.SENT, State.UNKNOWN)
         assert then.value == said.value
+    in_doubt, then = decide(said, state, doubted=True)
+    if state is State.RETRY:
+        assert (in_doubt, then.value) == (ApplyResult.APPLIED, said.value)
+    else:
+        assert in_doubt is applied
 
 
 @pytest.mark.stack

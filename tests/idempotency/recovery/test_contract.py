@@ -1078,6 +1078,19 @@ def test_rows_are_found_by_their_lanes_index_in_its_order(
     assert "Seq Scan" not in plan, plan
 
 
+def test_the_receipt_of_a_row_in_doubt_is_found_by_its_index(explained: SqlLedger) -> None:
+    from idempotency.recovery.statements import for_postgres
+
+    text = for_postgres().leased
+    values = {"rows": '[{"key": "k", "day": 1, "version": 1}]'}
+    with explained.database.begin() as connection:
+        plan = "\n".join(
+            connection.exec_driver_sql("EXPLAIN " + str(text.compile(connection)), values).scalars()
+        )
+    assert "using receipts_delivery on receipts" in plan, plan
+    assert "Seq Scan" not in plan, plan
+
+
 def test_what_is_overdue_is_found_at_the_head_of_each_lanes_index(explained: SqlLedger) -> None:
     from idempotency.fleet.health import OVERDUE
 

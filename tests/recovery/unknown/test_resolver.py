@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from channels.channel import Resolution, ResolveResult
+from idempotency.receipts.rules import Receipt, ReceiptState
+from idempotency.receipts.sql import open_receipts
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome
 from message.states import Event
@@ -120,6 +122,28 @@ def test_every_account_that_was_called_is_asked_about_the_first_call_and_the_las
         ("b", NOON, NOON + 1_000),
         ("a", NOON, NOON + 1_000),
     ]
+
+
+def test_a_receipt_that_came_before_the_doubt_proves_the_send_and_nobody_is_asked(
+    line: Line, items: list[Delivery]
+) -> None:
+    reported = items[0]
+    receipts = open_receipts(line.ledger, line.world.settings, lambda: line.world.now)
+    (later,) = claimed(line.ledger, delivery(), owner="r1")
+    later.account = "a"
+    for one, name in ((later, "p-7"), (reported, "p-8")):
+        receipts.store([Receipt("a", ReceiptState.DELIVERED, name, call_key=one.key)])
+    assert receipts.match().waiting == 1  # that of the call under way
+    settle(line.ledger, later, Event.UNKNOWN, reason="timeout")
+    line.world.advance(10)
+    provider = Asked()
+    resolving(line, provider).run_once(LANE)
+    assert sorted(provider.asked) == sorted(item.key for item in items[1:])
+    assert line.row(later)[0] == "SENT"
+    assert line.ledger.queries().by_key(later.key).provider_id == "p-7"  # type: ignore[union-attr]
+    line.world.advance(5_000)
+    receipts.match()
+    assert {line.row(one)[0] for one in (later, reported)} == {"DELIVERED"}
 
 
 def test_the_attempt_of_a_dead_worker_is_told_when_its_doubt_is_decided(line: Line) -> None:
