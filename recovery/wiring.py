@@ -155,7 +155,7 @@ def open_recovery(
         rows=core.rows,
         resending=_resending(core, context, settler, lease, send_limits, sending),
         settler=settler,
-        resolving=_resolving(core, routes),
+        resolving=_resolving(core, routes, callers),
         callers=callers,
         releasing=releasing,
         lease=lease,
@@ -405,7 +405,9 @@ def _resending(
     )
 
 
-def _resolving(core: _Core, routes: Mapping[str, RetryLane]) -> Resolving:
+def _resolving(
+    core: _Core, routes: Mapping[str, RetryLane], callers: Mapping[str, RetryPool]
+) -> Resolving:
     return Resolving(
         core.rows,
         routes,
@@ -413,6 +415,7 @@ def _resolving(core: _Core, routes: Mapping[str, RetryLane]) -> Resolving:
         render=core.render,
         report=core.report,
         stopping=core.stop.is_set,
+        paused=lambda lane: callers[lane].paused,
     )
 
 

@@ -7,6 +7,8 @@ doubt, and together the same to the provider's dedup, the call is made once more
     refused, while others got it   nothing was sent to this one, now or before   RETRY
     anything else                  says nothing of the first call                in doubt, again later
 
+A repeat may reach receivers, so a paused lane makes none.
+
 The rows stay UNKNOWN meanwhile, under their lease, so that a recovery that dies leaves them as they were.
 Two recoveries that repeat one call at the same time have the effect of one.
 """
@@ -59,12 +61,15 @@ class Repeating:
         *,
         render: Render,
         report: RecoveryTelemetry,
+        paused: Callable[[str], bool],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`paused` returns whether a person paused the lane."""
         self._ledger = ledger
         self._engine = engine
         self._render = render
         self._report = report
+        self._paused = paused
         self._monotonic = monotonic
 
     def repeat(
@@ -73,6 +78,9 @@ class Repeating:
         """Repeats the doubt's whole call, or puts it off. Returns None then; the present doubt if the call
         cannot be repeated. Raises LedgerError."""
         policy = routes.policy
+        if self._paused(doubt.delivery.lane):
+            self._later([doubt], pause_ms)
+            return None
         wait_ms = _not_before(doubt, policy)
         if wait_ms:
             self._later([doubt], lambda _: wait_ms)

@@ -63,8 +63,10 @@ class Resolving:
         render: Render,
         report: RecoveryTelemetry,
         stopping: Callable[[], bool],
+        paused: Callable[[str], bool],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`paused` returns whether a person paused the lane: questions go on, repeats of calls wait."""
         self._ledger = ledger
         self._routes = routes
         self._engine = engine
@@ -73,7 +75,7 @@ class Resolving:
         self._stopping = stopping
         self._monotonic = monotonic
         self._repeating = Repeating(
-            ledger, engine, render=render, report=report, monotonic=monotonic
+            ledger, engine, render=render, report=report, paused=paused, monotonic=monotonic
         )
 
     def run_once(self, lane: str) -> int:

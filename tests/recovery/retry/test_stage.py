@@ -174,6 +174,7 @@ class Line:
             render=lambda _: "",
             report=self.report,
             stopping=threading.Event().is_set,
+            paused=lambda _: self.callers.paused,
         )
         self.callers.start()
 

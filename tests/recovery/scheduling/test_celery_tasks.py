@@ -78,6 +78,7 @@ class Office:
             render=lambda _: "",
             report=report,
             stopping=threading.Event().is_set,
+            paused=lambda _: False,
         )
 
     def send(self, *members: str, rules: list[Faults]) -> list[Delivery]:

@@ -68,6 +68,17 @@ def test_the_very_call_is_made_once_more_for_all_of_it(line: Line, items: list[D
     assert line.provider.counted == {("a", items[0].key): 3}
 
 
+def test_a_paused_lane_repeats_no_call(line: Line, items: list[Delivery]) -> None:
+    """A person who pauses a lane wants no receiver to get anything of it."""
+    line.callers.pause(True)
+    look(line)
+    assert (states(line, items), line.provider.calls) == (["UNKNOWN"] * 3, [])
+    line.callers.pause(False)
+    line.world.advance(60_000 // 3)
+    look(line, Accepted("p-1"))
+    assert states(line, items) == ["SENT"] * 3
+
+
 def test_what_is_still_in_doubt_is_repeated_later(line: Line, items: list[Delivery]) -> None:
     look(line, Unknown("timeout"))
     assert states(line, items) == ["UNKNOWN"] * 3

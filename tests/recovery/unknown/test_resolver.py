@@ -73,6 +73,7 @@ def resolving(line: Line, provider: Asked) -> Resolving:
         render=lambda _: "",
         report=made._report,
         stopping=lambda: False,
+        paused=lambda _: False,
         monotonic=lambda: provider.now,
     )
 
