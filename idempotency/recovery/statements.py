@@ -57,13 +57,16 @@ _HELD: Final = f"""{_COLUMNS}
  WHERE d.owner = :owner AND d.owner_epoch = :epoch AND d.token = :token AND d.state = 'IN_FLIGHT'
  ORDER BY d.created_at, d.kafka_offset"""
 
+# An earlier call began before this one, also where the database's clock was set back since: `_taken` and
+# `_KEEP` tell by these times that there was one.
 _TAKE: Final = """
 UPDATE deliveries AS d
    SET state = 'IN_FLIGHT', token = :token, owner = :owner, owner_epoch = :epoch, next_at = NULL,
        attempt = d.attempt + 1, updated_at = :now, version = d.version + 1,
        call_key = CASE WHEN d.called_at IS NULL THEN i.call_key ELSE d.call_key END,
        call_digest = CASE WHEN d.called_at IS NULL THEN NULL ELSE d.call_digest END,
-       called_at = coalesce(d.called_at, :now), last_called_at = :now,
+       called_at = CASE WHEN d.called_at IS NULL THEN :now ELSE {least}(d.called_at, :now - 1) END,
+       last_called_at = :now,
        earlier_accounts = CASE WHEN d.called_at IS NOT NULL THEN d.earlier_accounts END
   FROM {given}
  WHERE {its_row} AND d.version = i.version AND d.state || '' = 'RETRY'

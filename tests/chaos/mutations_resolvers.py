@@ -131,8 +131,8 @@ RESOLVERS: tuple[Mutation, ...] = (
     Mutation(
         "the last call is on record before it is made",
         "idempotency.recovery.statements:_TAKE",
-        "       called_at = coalesce(d.called_at, :now), last_called_at = :now,\n",
-        "       called_at = coalesce(d.called_at, :now),\n",
+        "       last_called_at = :now,\n",
+        "",
         (_ROWS + "test_a_doubt_tells_of_its_first_call_and_of_its_last" + _LITE,),
     ),
     Mutation(

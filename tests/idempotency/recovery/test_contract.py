@@ -1045,6 +1045,31 @@ def test_the_backlog_counts_what_is_due_and_what_is_in_doubt(
     assert none == ("email.notice", 0, 0, 0, 0)
 
 
+def test_a_clock_that_is_set_back_takes_no_doubt_away(
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
+) -> None:
+    """As after a failover to a server whose clock is behind."""
+    item = delivery()
+    item.account = "a"
+    (mine,) = claimed(ledger, item)
+    settle(ledger, mine, Event.UNKNOWN, reason="timeout")
+    (doubt,) = recovering.doubts(LANE, 0)
+    recovering.move([moved(doubt.delivery, doubt.version, Event.RESEND_UNPROVEN, "unproven")])
+    world.advance(-5_000)
+    world.rows_changed("UPDATE deliveries SET next_at = 0")
+    token = new_token()
+    for _ in range(2):  # the second try of one whose reply was lost
+        (taken,) = recovering.take(ASK, "r1", token).taken
+        assert taken.doubted_since == world.now - 1
+    one = taken.delivery
+    call = RecordedCall(one.key, one.day, one.token, "b", one.call_key, None)
+    assert recovering.keep([call]) == [True]
+    one.account = "b"
+    settle(ledger, one, Event.UNKNOWN, reason="timeout")
+    (doubt,) = recovering.doubts(LANE, 0)
+    assert (doubt.earlier_accounts, doubt.last_call) == (("a",), world.now)
+
+
 # -- PostgreSQL's plans --
 
 
