@@ -158,7 +158,7 @@ def read_each(
 def china_ms(text: str) -> int:
     """Returns `2017-01-01 00:00:00` in China as epoch milliseconds; 0 for any other text."""
     try:
-        local = datetime.strptime(text, _LOCAL).replace(tzinfo=UTC)
-    except ValueError:
+        moment = datetime.strptime(text, _LOCAL).replace(tzinfo=UTC) - _CHINA
+    except (ValueError, OverflowError):  # the year 1, which stands for no time
         return 0
-    return int((local - _CHINA).timestamp() * 1_000)
+    return int(moment.timestamp() * 1_000)

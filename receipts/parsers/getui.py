@@ -71,10 +71,12 @@ def signature(line: _Line, secret: str) -> str:
 
 
 def _read(line: bytes) -> _Line | None:
+    """Returns the line; None for one that cannot be read, or that names no task."""
     try:
-        return _decoder.decode(line)
+        read = _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+    return read if read.taskid else None
 
 
 def _receipt(account: str, line: _Line) -> Receipt:

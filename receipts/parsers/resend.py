@@ -85,6 +85,8 @@ class ResendWebhooks(Parser):
             data = msgspec.json.decode(event.data, type=_Data)
         except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
             raise Malformed(f"an event is expected: {exc}") from exc
+        if not data.email_id:
+            raise Malformed("an event's email_id is expected")
         return Parsed([_receipt(push.account, event, state, data)])
 
 

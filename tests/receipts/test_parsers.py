@@ -121,6 +121,12 @@ TENCENT = {
 }
 
 
+@pytest.mark.parametrize("time", ["0001-01-01 00:00:00", "", "soon"])
+def test_a_report_with_a_time_that_is_none_is_read(time: str) -> None:
+    (receipt,) = aliyun({**ALIYUN, "report_time": time}).receipts
+    assert (receipt.said, receipt.at) == (ReceiptState.DELIVERED, 0)
+
+
 def test_tencent_statuses_are_read_as_documented() -> None:
     body = json.dumps([TENCENT, TENCENT | {"report_status": "FAIL", "errmsg": "MK:0010"}])
     parsed = TencentSmsStatuses().parse(push(body, "secret=s3cret"), SHARED)
@@ -312,6 +318,8 @@ def test_resend_refuses_other_versions_other_times_and_other_bodies() -> None:
         ResendWebhooks().parse(push("{}"), RESEND)
     with pytest.raises(Malformed):
         resend({"type": "email.delivered", "data": {}})
+    with pytest.raises(Malformed):
+        resend({"type": "email.delivered", "data": {"email_id": ""}})
 
 
 def test_a_signing_secret_that_is_none_is_refused_without_showing_it() -> None:
@@ -526,8 +534,8 @@ def test_getui_receipts_are_read_line_by_line() -> None:
 
 
 def test_a_getui_line_that_cannot_be_read_is_counted_and_left_out() -> None:
-    parsed = getui("{", GETUI_LINE, '{"cid": 1}')
-    assert (len(parsed.receipts), parsed.unreadable) == (1, 2)
+    parsed = getui("{", GETUI_LINE, '{"cid": 1}', {**GETUI_LINE, "taskid": ""})
+    assert (len(parsed.receipts), parsed.unreadable) == (1, 3)
     for body in ("", "[]", "not json"):
         with pytest.raises(Malformed):
             getui(body)
