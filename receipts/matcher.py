@@ -94,11 +94,11 @@ class Matcher:
                 self._wake.wait(self._every_s)
 
     def run_once(self) -> None:
-        """Places all receipts that are due; after an error of the database they stay due."""
+        """Places all receipts that are due, and forgets old ones; after an error of the database they stay.
+        """
         try:
-            while self._pass() and not self._stopping:
+            while any((self._pass(), self._forget())) and not self._stopping:
                 pass
-            self._forget()
         except LedgerError as exc:
             if not self.away:
                 log.warning("receipts_wait", cause=str(exc))
@@ -116,16 +116,17 @@ class Matcher:
         _tell(done.verdicts)
         return done.more
 
-    def _forget(self) -> None:
+    def _forget(self) -> bool:
+        """Forgets a batch of old receipts, if it is time. Returns True if more may be old: a pass comes
+        between two batches, so that millions of old receipts hold up no new one."""
         if self._monotonic() < self._forget_at:
-            return
-        while True:
-            gone, never = self._receipts.forget(self._keep_ms)
-            self._metrics.forgotten.labels("yes").inc(gone - never)
-            self._metrics.forgotten.labels("no").inc(never)
-            if not gone or self._stopping:
-                break
-        self._forget_at = self._monotonic() + _FORGET_S
+            return False
+        gone, never = self._receipts.forget(self._keep_ms)
+        self._metrics.forgotten.labels("yes").inc(gone - never)
+        self._metrics.forgotten.labels("no").inc(never)
+        if not gone:
+            self._forget_at = self._monotonic() + _FORGET_S
+        return bool(gone)
 
     def _events(self, verdict: ReceiptVerdict) -> list[TraceEvent]:
         """Returns the events of one receipt: its own, after that of a death on which it decides. None for a

@@ -34,7 +34,7 @@ from receipts.group_commit import GroupCommit
 from receipts.http_app import ReceiptEndpoint, build_app
 from receipts.matcher import Matcher
 from receipts.metrics import ReceiptMetrics
-from receipts.puller import Puller
+from receipts.puller import Puller, stop_all
 from receipts.sources import ReceiptSource, load_sources
 from sending.policy_reload import in_force_at_start
 from sending.runtime.exit_codes import EXIT_DONE, EXIT_FAILED
@@ -180,8 +180,8 @@ def _start_pulling(
         return
     transport = Transport()
     stack.callback(transport.close)
-    for source in asked:
-        puller = Puller(
+    pullers = [
+        Puller(
             source,
             transport,
             receipts.store,
@@ -189,5 +189,8 @@ def _start_pulling(
             on_stored=matcher.wake,
             metrics=metrics,
         )
+        for source in asked
+    ]
+    stack.callback(stop_all, pullers)
+    for puller in pullers:
         puller.start(threads)
-        stack.callback(puller.stop)

@@ -63,9 +63,13 @@ class Puller:
         """Starts the thread as one of the group."""
         self._thread = threads.start(f"pull-{self._account.name}", self.run)
 
+    def end(self) -> None:
+        """Has the questions end; waits for nothing. Idempotent."""
+        self._stop.set()
+
     def stop(self) -> None:
         """Ends the questions. The last answer is stored first, if the database is there. Idempotent."""
-        self._stop.set()
+        self.end()
         if self._thread is not None:
             self._thread.join()
 
@@ -131,3 +135,11 @@ class Puller:
         self._failures += 1
         wait_s = self._every_s * 2.0 ** min(self._failures, 8)
         return min(wait_s, max(_LONGEST_WAIT_S, self._every_s))
+
+
+def stop_all(pullers: Sequence[Puller]) -> None:
+    """Stops the pullers together: each may wait for an answer of a provider that hangs."""
+    for puller in pullers:
+        puller.end()
+    for puller in pullers:
+        puller.stop()

@@ -1,6 +1,7 @@
 """Pulling: nothing is asked for while what came before is not stored."""
 
 import json
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,8 +18,9 @@ from idempotency.sql_ledger import SqlLedger
 from receipts import puller as pull
 from receipts.metrics import ReceiptMetrics
 from receipts.parsers.tencent_sms import pulled
-from receipts.puller import Puller
+from receipts.puller import Puller, stop_all
 from receipts.sources import load_sources
+from sending.runtime.threads import ThreadGroup
 from tests.idempotency.making import World
 
 ACCOUNT = {
@@ -182,3 +184,27 @@ def test_failures_make_the_questions_rarer_and_a_success_ends_that() -> None:
     provider = Provider(lost, refused, httpx.Response(502, content=b"<html>"), answer(0), lost)
     one = puller(provider)
     assert [one.run_once() for _ in range(5)] == [20.0, 40.0, 60.0, EVERY_S, 20.0]
+
+
+def test_a_provider_that_hangs_keeps_no_other_puller_from_its_end() -> None:
+    """Each may wait for its answer: one after the other they would outlast the orchestrator's patience."""
+    second = puller(Provider(answer(0)))
+    ended: list[bool] = []
+
+    class Hanging(Provider):
+        def send(self, request: Any) -> Any:
+            asked.set()
+            thread = second._thread
+            assert thread is not None
+            thread.join(5.0)
+            ended.append(not thread.is_alive())
+            return super().send(request)
+
+    asked, threads = threading.Event(), ThreadGroup()
+    first = puller(Hanging(answer(0)))
+    for one in (second, first):
+        one.start(threads)
+    assert asked.wait(5.0)
+    stop_all([first, second])
+    assert ended == [True]
+    assert threads.failure is None
