@@ -42,12 +42,10 @@ log = structlog.get_logger(__name__)
 DUTY: Final = "resend_jobs"
 LEASE_MS: Final = 30_000
 ROUND_S: Final = 10.0
-"""Time after which freezing or checking is left to the next look."""
+"""Time after which freezing, checking or following is left to the next look."""
 KEEP_MS: Final = 90 * 86_400_000
 """Age at which a job that is over is deleted with its items."""
 PURGE_S: Final = 60.0
-_LOOKS: Final = 5
-"""Looks for ends in one round, of 1,000 items each."""
 NOT_ENDED: Final = (
     "{:,} of the first deliveries have not ended in {:,} s: under way, or in quiet hours"
 )
@@ -163,7 +161,7 @@ class ResendJobRunner:
         if (missing > 0 and left) or self._unproduced(job):
             job = self._jobs.advance(job, paced_at=self._jobs.now_ms())
             self._hand_over(job, missing)
-        elif not found.waiting:
+        elif not found.waiting and not found.after:
             now = self._jobs.now_ms()
             self._move(job, JobState.RUNNING, paced_at=now)
         elif self._jobs.now_ms() - (job.paced_at or 0) >= CANARY_WAIT_MS:
@@ -212,15 +210,17 @@ class ResendJobRunner:
     # ---- ends --------------------------------------------------------------------------------
 
     def _followed(self, job: ResendJob) -> FollowResult:
-        """Writes the ends that came, and returns the sums of all items that were looked at."""
+        """Writes the ends that came. Returns the sums of the items that were looked at: all that were handed
+        over, unless `after` has the last one for which there was time."""
+        until = self._monotonic() + ROUND_S
         after, waiting, troubled = "", 0, 0
-        for _ in range(_LOOKS):
+        while True:
             found = self._items.follow(job, after)
             for fate in (ItemFate.SENT, ItemFate.FAILED, ItemFate.REFUSED):
                 self._report.items(fate, sum(one.fate is fate for one in found.ended))
             waiting, troubled = waiting + found.waiting, troubled + found.troubled
             after = found.after
-            if not after:
+            if not after or not self._goes_on(until):
                 break
         return FollowResult(after, waiting, troubled, ())
 

@@ -1,5 +1,6 @@
 """A resend job from its selection to its end, on every database."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -9,9 +10,12 @@ from structlog.testing import capture_logs
 
 from backends.kafka.clients import KafkaTrouble
 from backends.settings import SettingsError
+from idempotency.ledger import Settlement
 from idempotency.recalls import Kind
+from idempotency.recovery.contract import DueQuery
 from idempotency.recovery.selection import Pick
 from idempotency.resend_jobs.contract import ItemFate, JobState, ResendJob, ResendMode
+from message.ids import new_token
 from message.states import Event, State
 from recovery.operator_actions import Operator
 from recovery.operator_results import Copy, OperatorResult
@@ -169,6 +173,30 @@ def test_the_canary_goes_first_and_its_ends_are_awaited(field: JobField) -> None
     assert field.fates(job) == {"PENDING": 7, "APPLIED": 3}
     assert len(field.send()) == 3
     field.work(job, JobState.RUNNING)
+
+
+def test_the_canary_has_ended_once_all_of_it_has(
+    field: JobField, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many looks for ends it takes: a canary may have 10,000 deliveries, a look has 1,000."""
+    monkeypatch.setattr(field.items, "follow", partial(field.items.follow, limit=1))
+    field.parked(12)
+    limits = msgspec.structs.replace(LIMITS, canary=8)
+    job = field.work(field.started(field.frozen(limits=limits)), JobState.CANARY)
+    field.runner.run_once()
+    rows = field.ledger.recovering()
+    taken = rows.take(DueQuery(LANE, 99), "w1", new_token()).taken
+    items = sorted((one.delivery for one in taken), key=lambda one: one.key)
+    assert len(items) == 8
+    assert all(field.ledger.settle([Settlement(one, Event.ACCEPTED) for one in items[:6]]))
+    field.runner.run_once()
+    assert (field.state(job), field.fates(job)) == (
+        JobState.CANARY,
+        {"SENT": 6, "APPLIED": 2, "PENDING": 4},
+    )
+    assert all(field.ledger.settle([Settlement(one, Event.ACCEPTED) for one in items[6:]]))
+    field.runner.run_once()
+    assert field.state(job) is JobState.RUNNING
 
 
 def test_a_canary_that_does_not_end_pauses_the_job(field: JobField) -> None:
