@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
 
@@ -71,6 +71,9 @@ FAILURES = explained(
     "Print the deliveries of a job that failed or were refused, as CSV.",
     "hongyan resend jobs failures rj-1a2b3c4d5e > failures.csv",
 )
+
+
+_BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 class Desk(NamedTuple):
@@ -298,13 +301,14 @@ def _lanes(given: Sequence[str]) -> list[str]:
 
 
 def _lines(file: Path) -> list[str]:
-    """Returns the IDs of a file. Raises WrongUsage."""
+    """Returns the IDs of a file, one a line: an ID may have blanks. Raises WrongUsage."""
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
     except (OSError, UnicodeError) as exc:
         why = getattr(exc, "strerror", None) or exc
         raise WrongUsage(f"{file}: it cannot be read as text: {why}") from exc
-    found = text.split()
+    lines = map(str.strip, text.removeprefix(_BYTE_ORDER_MARK).splitlines())
+    found = [line for line in lines if line]
     if not found:
         raise WrongUsage(f"{file}: it has no IDs; write one a line")
     return found

@@ -14,10 +14,11 @@ from hongyan import terminal
 from idempotency.resend_jobs.contract import ItemChange, ItemFate, JobState
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery
+from message.states import Event
 from tests.harness.databases import upgraded
 from tests.hongyan.conftest import Run
 from tests.hongyan.test_resend import parked
-from tests.idempotency.making import worker
+from tests.idempotency.making import claimed, delivery, settle, worker
 
 NEW = ("resend", "jobs", "new", "--reason", "provider was down", "--author", "li@ops")
 BY_STATE = ("--state", "parked", "--lane", "sms.*", "--since", "1h")
@@ -113,6 +114,19 @@ def test_names_come_from_words_or_a_file_and_copies_and_rate_are_kept(
     assert hongyan(*NEW, one.key, "--job", "j1", "--json").json["id"] == "j1"
     listed = hongyan("resend", "jobs", "list", "--json").json
     assert [one["id"] for one in listed] == ["j1"], "the same name is one job"
+
+
+def test_a_line_of_a_file_is_one_id(hongyan: Run, ledger: SqlLedger, folder: Path) -> None:
+    """Blanks are part of an id, so that "order 7" never names the message "7"; editors add a mark."""
+    one, two = parked(ledger, 2)
+    others = [claimed(ledger, delivery(id=name))[0] for name in ("order 7", "7")]
+    for other in others:
+        assert settle(ledger, other, Event.BUDGET_SPENT, reason="attempts_spent")
+    lines = f"\ufeff{one.key}\r\n  {two.key} \r\norder 7\r\n"
+    (folder / "keys.txt").write_text(lines, "utf-8", newline="")
+    job = previewed(hongyan, ledger, "--file", "keys.txt")
+    items = ledger.job_items().page(job)
+    assert {item.delivery_key for item in items} == {one.key, two.key, others[0].key}
 
 
 def test_failures_are_printed_as_csv(hongyan: Run, ledger: SqlLedger) -> None:
