@@ -38,8 +38,8 @@ ON CONFLICT (kind, name) DO UPDATE SET made_at = excluded.made_at, until = exclu
 _FORGET = text("DELETE FROM recalls WHERE until <= :now")
 _ROWS: Final = """
 SELECT d.delivery_key AS key, d.day, d.version, d.message_id, d.biz_id, d.lane, d.state, d.reason,
-       d.attempt, d.account, d.provider_id, d.call_key, d.called_at, d.created_at, d.updated_at,
-       d.policy_version, d.receiver, d.template, d.receiver_hash, d.kafka_topic, d.kafka_partition,
+       d.attempt, d.account, d.provider_id, d.call_key, d.called_at, d.last_called_at, d.created_at,
+       d.updated_at, d.policy_version, d.receiver, d.template, d.receiver_hash, d.kafka_topic, d.kafka_partition,
        d.kafka_offset, t.at AS taken_back_at
   FROM deliveries AS d LEFT JOIN recalled AS t ON t.delivery_key = d.delivery_key
  WHERE {condition} AND (d.created_at, d.delivery_key) > (:after_at, :after_key)
@@ -87,7 +87,7 @@ class Covered(NamedTuple):
     doubted: bool
     """Whether a call of it is open, or may have sent it."""
     sent_at: int
-    """Start of the call that sent it, as far as the ledger knows; meaningless for an unsent row."""
+    """Start of its last call, which is the one that sent it or a later one; meaningless for an unsent row."""
     policy_version: str
     receiver: str
     """Normalised; empty where it cannot be opened."""
@@ -172,7 +172,7 @@ class Recalls(LedgerPart):
             provider_id=row.provider_id or "",
             call_key=row.call_key or "",
             doubted=row.called_at is not None,
-            sent_at=row.called_at if row.called_at is not None else row.created_at,
+            sent_at=max(row.called_at or row.created_at, row.last_called_at or 0),
             policy_version=row.policy_version,
             receiver=self._receiver(row),
             taken_back=row.taken_back_at is not None,

@@ -88,13 +88,15 @@ class Decision(NamedTuple):
 
 
 class SilentCall(NamedTuple):
-    """The call that sent a delivery, as far as the ledger knows."""
+    """The calls of which one sent a delivery, as far as the ledger knows. Times are epoch milliseconds."""
 
     account: str
     call_key: str
     called_at: int
     attempt: int
     expires_at: int
+    last_called_at: int = 0
+    """Start of the last call; 0: there was only one."""
 
 
 class FindingCount(NamedTuple):
@@ -157,7 +159,7 @@ SELECT {_FIELDS} FROM lost_findings
  WHERE id = :id OR subject = :name OR message_id = :name ORDER BY id LIMIT :limit""")  # noqa: S608
 _STARTED: Final = text("SELECT min(started_at) FROM spark_runs WHERE id >= :run")
 _SENT: Final = text("""
-SELECT account, call_key, called_at, attempt, expires_at FROM deliveries
+SELECT account, call_key, called_at, attempt, expires_at, last_called_at FROM deliveries
  WHERE delivery_key = :key AND state = 'SENT' AND called_at IS NOT NULL""")
 _COUNTS: Final = text("""
 SELECT lane, cause, status, count(*) AS findings FROM (
@@ -226,7 +228,8 @@ class LostFindings(LedgerPart):
         if row is None:
             return None
         key = row.call_key or delivery_key
-        return SilentCall(row.account or "", key, row.called_at, row.attempt, row.expires_at)
+        times = row.called_at, row.attempt, row.expires_at, row.last_called_at or 0
+        return SilentCall(row.account or "", key, *times)
 
     # ---- a person ----------------------------------------------------------------------------
 

@@ -95,7 +95,8 @@ class SilentQuestions:
         delivery = self._delivery(finding, call)
         if delivery is None:
             return FindingStatus.ASKED, UNREADABLE
-        attempt = Attempt(delivery, call.called_at, self._findings.now_ms())
+        now, last = self._findings.now_ms(), call.last_called_at
+        attempt = Attempt(delivery, call.called_at, now, last_called_at=last)
         timeout_s = of_lane.policy.timeout_ms / _MS
         found = self._engine.resolve(route.channel, route.account, attempt, timeout_s)
         return (FindingStatus.ASKED, NO_QUERY) if found is None else _ANSWERS[found.resolution]

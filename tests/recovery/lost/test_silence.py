@@ -96,6 +96,17 @@ def test_the_provider_is_asked_once_about_the_call_that_sent_it(
     assert field.row(item) == ("SENT", None)
 
 
+def test_the_provider_is_asked_about_the_last_call_too(line: Line, field: LostField) -> None:
+    """Its days would else end before the call that it accepted: "not sent" would be no proof."""
+    item = sent(field)
+    field.found(item, "silent")
+    field.world.rows_changed("UPDATE deliveries SET last_called_at = called_at + 86400000")
+    provider = Answering()
+    field.run(silence=questions(line, field, provider))
+    ((_account, attempt),) = provider.attempts
+    assert attempt.last_call == attempt.called_at + 86_400_000
+
+
 def test_a_receipt_that_came_meanwhile_contradicts_it(line: Line, field: LostField) -> None:
     item = sent(field)
     number = field.found(item, "silent")

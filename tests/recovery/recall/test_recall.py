@@ -279,6 +279,16 @@ def test_what_is_too_old_for_the_provider_is_not_even_asked_for(stage: Stage) ->
     assert stage.taken_back() == 0
 
 
+def test_the_providers_time_counts_from_the_last_call(stage: Stage) -> None:
+    """The first one was in doubt; a day later it was made again, and accepted."""
+    stage.sent(stage.claimed("ann", id="m-1"))
+    with stage.ledger.database.connection() as connection:
+        connection.execute("UPDATE deliveries SET last_called_at = called_at")
+        connection.execute("UPDATE deliveries SET called_at = called_at - 86400001")
+    (told,) = stage.recall(Kind.MESSAGE, "m-1")
+    assert told.verdict is RecallVerdict.RECALLED
+
+
 def test_what_is_not_there_yet_is_dropped_when_it_comes(stage: Stage) -> None:
     assert stage.recall(Kind.MESSAGE, "m-1") == []
     (item,) = stage.claimed("ann", id="m-1")
