@@ -40,7 +40,7 @@ def secret_of(wanted: type, value: object) -> object:
     """Turns texts into secrets; raises NotImplementedError for any other type, as msgspec wants it."""
     if wanted is not Secret:
         raise NotImplementedError(wanted)
-    if not isinstance(value, str) or not value or not value.isascii():
+    if not isinstance(value, str) or not value.strip() or not value.isascii():
         raise ValueError(_UNFIT)
     lines = value.splitlines() if value.startswith(_PEM) else [value]
     if not all(line.isprintable() for line in lines):

@@ -203,6 +203,7 @@ def test_a_statement_that_fails_is_told_to_every_push_and_the_next_one_runs() ->
         ({"hook": {"secret": "x"}}, "webhook sends no receipts"),
         ({"ali": {}}, "receipts.accounts.ali: object missing required field secret"),
         ({"ali": {"secret": 7}}, "receipts.accounts.ali.secret: must be a text"),
+        ({"ali": {"secret": " "}}, "receipts.accounts.ali.secret: must be a text"),
         ({"ali": {"secret": "hidden", "more": "x"}}, "unknown field more"),
         ({"ali": {"pull": True}}, "receipts.accounts.ali.pull: only tencent_sms"),
         ({"ali": {"secret": "hidden", "pull": "maybe"}}, "must be true or false"),
