@@ -117,7 +117,10 @@ class _Core(NamedTuple):
     recorder: Recorder
     publishers: Sequence[OutcomePublisher]
     clock: Clock
+    starting: Outage
+    """Of the start: `stop` ends its waits."""
     outage: Outage
+    """Of the recovery at work: it drains after `stop`, and `drain` ends the waits."""
     finished: SimpleQueue[RetryWork | None]
     stop: threading.Event
 
@@ -136,7 +139,7 @@ def open_recovery(
     threads = {lane.name: _threads(settings, core.policy.of(lane)) for lane in plain}
     sending = Sending(core.clock.monotonic)
     lease = _lease(core, threads, sending)
-    identity = core.outage.until_available("start", core.ledger.identity)
+    identity = core.starting.until_available("start", core.ledger.identity)
     send_limits = _send_limits(core, plain, identity, stack)
     marks = GateMarks(core.policy, open_marks(settings, identity, stack), clock=core.clock)
     routes = _retry_lanes(core, plain, send_limits)
@@ -239,12 +242,13 @@ def _core(
 ) -> _Core:
     """Opens the backends, after the check of the configuration. Raises SettingsError."""
     routes_for(settings, policy, lanes)
-    outage, clock, name = Outage(), Clock(), recovery_name(settings)
-    outage.stop = threading.Event()
-    ledger = _ledger(settings, stack, stop)
+    starting, clock, name = Outage(), Clock(), recovery_name(settings)
+    starting.stop = stop
+    ledger = starting.until_available("start", lambda: open_ledger(settings))
+    stack.callback(ledger.close)
     versions = Versions(ledger.database)
-    now = outage.until_available("start", lambda: in_force_at_start(settings, versions))
-    templates = outage.until_available(
+    now = starting.until_available("start", lambda: in_force_at_start(settings, versions))
+    templates = starting.until_available(
         "start", lambda: followed_templates(settings, ledger.database)
     )
     recorder = open_recorder(settings, name, spans=True)
@@ -284,7 +288,8 @@ def _core(
         recorder=recorder,
         publishers=open_publishers(settings, ledger, wires, metrics.registry, name),
         clock=clock,
-        outage=outage,
+        starting=starting,
+        outage=Outage(),
         finished=SimpleQueue(),
         stop=stop,
     )
@@ -300,15 +305,6 @@ def routes_for(settings: Settings, policy: Policy, lanes: Sequence[Lane]) -> Acc
             " [accounts.NAME] with provider and endpoint, or name other lanes"
         )
     return found
-
-
-def _ledger(settings: Settings, stack: ExitStack, stop: threading.Event) -> SqlLedger:
-    """Opens the ledger; `stop` ends the wait for a database that is away."""
-    waiting = Outage()
-    waiting.stop = stop
-    ledger = waiting.until_available("start", lambda: open_ledger(settings))
-    stack.callback(ledger.close)
-    return ledger
 
 
 def _alerts(
@@ -348,7 +344,7 @@ def _lease(core: _Core, threads: Mapping[str, int], sending: Sending) -> WorkerL
         interval_s=lease_s * _BEAT_SHARE,
         idle=sending.idle,
     )
-    core.outage.until_available("start", lease.register)
+    core.starting.until_available("start", lease.register)
     return lease
 
 

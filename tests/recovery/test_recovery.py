@@ -1,10 +1,17 @@
 """A recovery on a real ledger with a real provider, in this process and as processes of its own."""
 
 import signal
+import threading
+from typing import Any
 
 import pytest
 
+from backends.settings import Settings
 from idempotency.bounds import MOST
+from idempotency.ledger import LedgerUnavailable
+from idempotency.sql_ledger import SqlLedger
+from recovery import wiring
+from recovery.process import run_recovery
 from recovery.scheduling.loop import Loop
 from simulator import Faults
 from tests.recovery.conftest import MakeGround
@@ -169,6 +176,38 @@ def test_sigterm_ends_what_has_begun_and_gives_back_the_rest(ground: MakeGround)
     one.process("r2")
     one.await_states(SENT=40)
     assert max(one.accepted().values()) == 1
+
+
+@pytest.mark.parametrize("away", ["register", "identity"])
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_stop_ends_a_start_whose_database_went_away(
+    ground: MakeGround, monkeypatch: pytest.MonkeyPatch, away: str
+) -> None:
+    """It had answered once: the wait that follows is one of the start, too."""
+    one, real, waits = ground(), wiring.open_ledger, threading.Event()
+
+    def fails(*_: Any) -> None:
+        waits.set()
+        raise LedgerUnavailable("away")
+
+    def opened(settings: Settings) -> SqlLedger:
+        ledger = real(settings)
+        monkeypatch.setattr(ledger, away, fails)
+        return ledger
+
+    monkeypatch.setattr(wiring, "open_ledger", opened)
+    codes: list[int] = []
+    stop = threading.Event()
+
+    def start() -> None:
+        codes.append(run_recovery(one.settings, stop, [LANE], embedded=True))
+
+    thread = threading.Thread(target=start, daemon=True)
+    thread.start()
+    assert waits.wait(10)
+    stop.set()
+    thread.join(10)
+    assert codes == [0]
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
