@@ -131,7 +131,10 @@ class Resolving:
             return self._of_task(doubt, routes, questions)
         asked = routes.asked(doubt.delivery)
         timeout_ms = routes.policy.timeout_ms
-        answers = [self._ask(doubt, route, timeout_ms) for route in asked]
+        # An account that is gone knows of a call about which the others know nothing.
+        answers: list[ResolveResult | None] = [
+            self._ask(doubt, route, timeout_ms) for route in asked
+        ] or [None]
         for name in doubt.earlier_accounts:
             route = routes.of(name)
             answers.append(None if route is None else self._ask(doubt, route, timeout_ms))

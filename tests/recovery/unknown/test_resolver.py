@@ -32,6 +32,7 @@ class Asked:
         self.attempts: list[tuple[str, int, int]] = []
         """Account, first and last call."""
         self.dies = False
+        self.answer = ResolveResult(Resolution.SENT)
 
     def send(self, _channel: Any, call: Any, _timeout_s: float) -> list[AnyOutcome]:
         raise AssertionError(f"nothing is to be sent: {call}")
@@ -44,7 +45,7 @@ class Asked:
         self.now += self.takes_s
         self.asked.append(attempt.delivery.key)
         self.attempts.append((account.name, attempt.called_at, attempt.last_call))
-        return ResolveResult(Resolution.SENT)
+        return self.answer
 
 
 @pytest.fixture
@@ -123,6 +124,21 @@ def test_every_account_that_was_called_is_asked_about_the_first_call_and_the_las
         ("b", NOON, NOON + 1_000),
         ("a", NOON, NOON + 1_000),
     ]
+
+
+def test_an_account_that_is_gone_is_no_witness_that_nothing_was_sent(line: Line) -> None:
+    """The account of an earlier call knows nothing of the last one."""
+    (item,) = claimed(line.ledger, delivery(), owner="r1")
+    item.account = "a"
+    settle(line.ledger, item, Event.UNKNOWN, reason="timeout")
+    line.world.advance(1_000)
+    called_again(line.ledger, line.rows, "gone")
+    line.world.advance(40_000)
+    provider = Asked()
+    provider.answer = ResolveResult(Resolution.NOT_SENT)
+    assert resolving(line, provider).run_once(LANE) == 1
+    assert [account for account, *_ in provider.attempts] == ["a"]
+    assert line.row(item)[:2] == ("PARKED", "unproven")
 
 
 def test_a_receipt_that_came_before_the_doubt_proves_the_send_and_nobody_is_asked(
