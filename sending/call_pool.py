@@ -92,6 +92,11 @@ class CallPool(Generic[W]):
         self.paused = paused
 
     @property
+    def stopping(self) -> bool:
+        """Whether nothing more begins; a subclass's `stop` sets it."""
+        return self._stopping
+
+    @property
     def threads(self) -> int:
         """Number of threads, without those that were asked to end."""
         return self._threads

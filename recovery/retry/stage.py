@@ -116,7 +116,8 @@ class RetryStage:
         callers.hold(room)
         calls: list[list[RetryWork]] = []
         try:
-            for _ in range(_LOOKS):
+            # A drain that saw nothing unsettled ends: what is counted after `stop` must not be taken.
+            for _ in range(0 if callers.stopping else _LOOKS):
                 seen, calls = self._take(routes, room, first=first)
                 if calls or not seen:
                     break

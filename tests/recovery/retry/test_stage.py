@@ -52,7 +52,7 @@ from tests.idempotency.making import (
     wait_until,
     worker,
 )
-from tracing.events import NoRecorder, TraceEvent
+from tracing.events import NoRecorder, Stage, TraceEvent
 from tracing.orders import violations
 
 LANE = "sms.notice"
@@ -252,6 +252,42 @@ def item(line: Line) -> Delivery:
     assert line.row(one) == ("UNKNOWN", "timeout", 2)
     line.world.advance(10)
     return one
+
+
+def test_what_is_counted_after_the_stop_is_not_taken(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The drain may have found nothing unsettled while a look waited for Redis: no thread is left that
+    would give the rows back."""
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="http_429")
+
+    def slow() -> int:
+        line.callers.stop()
+        assert line.callers.unsettled == 0
+        line.callers.close()
+        return 1
+
+    monkeypatch.setattr(line.limits, "room", slow)
+    assert not line.resending.run_once(LANE)
+    assert line.row(one) == ("RETRY", "http_429", 1)
+    assert line.callers.unsettled == 0
+
+
+def test_an_end_without_a_call_that_was_fenced_is_told_as_fenced(line: Line) -> None:
+    """The row was swept meanwhile: it is in doubt, and nobody is told that it was parked."""
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="http_429")
+
+    def swept(_: Delivery) -> str:
+        line.world.rows_changed("UPDATE deliveries SET state = 'UNKNOWN', token = token + 1")
+        return "variable_missing: it is"
+
+    line.resending._render = swept
+    line.resend()
+    assert line.row(one)[0] == "UNKNOWN"
+    assert [(e.stage, e.state) for e in line.told.events] == [(Stage.FENCED, "")]
+    assert line.alerts._latest == {}
 
 
 def test_inside_the_window_the_same_call_is_made_through_the_same_account(
