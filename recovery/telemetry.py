@@ -126,10 +126,16 @@ class RecoveryTelemetry:
         self._metrics.sums.add(self._clock.now_ms(), ended, moments)
         self._recorder.record(events)
 
-    def unsendable(self, settlement: Settlement) -> None:
-        """Reports a delivery without a call: its account or template is gone."""
+    def unsendable(self, settlement: Settlement, *, written: bool) -> None:
+        """Reports a delivery without a call: its account or template is gone. If its end was not `written`,
+        it is another process's by now."""
         delivery, state = settlement.delivery, after(State.IN_FLIGHT, settlement.event)
         reason = settlement.reason or ""
+        if not written:
+            event = self._event(delivery, Stage.FENCED, "")
+            event.reason = reason
+            self._recorder.record([event])
+            return
         self._metrics.ended.labels(delivery.lane, state.value, code_of(reason)).inc()
         self._count_one(delivery, state)
         if state is State.PARKED:

@@ -195,7 +195,7 @@ class RetrySettler:
     def end_unsent(self, settlement: Settlement, *, doubted: bool) -> None:
         """Writes the end of a delivery that was not called for."""
         (ours,) = self.put_in_ledger([settlement])
-        self._context.report.unsendable(settlement)
+        self._context.report.unsendable(settlement, written=ours)
         if ours and settlement.event in NEVER_SENT and not doubted:
             self.give_back([(settlement.delivery.lane, settlement.delivery.key)])
 

@@ -45,9 +45,7 @@ def doubted(ledger: SqlLedger, item: Delivery) -> Delivery:
     return item
 
 
-def resent(
-    ledger: SqlLedger, recovering: RecoveryStore, event: Event, **fields: Any
-) -> Delivery:
+def resent(ledger: SqlLedger, recovering: RecoveryStore, event: Event, **fields: Any) -> Delivery:
     """A delivery in doubt that waits for another call."""
     item = delivery(**fields)
     item.call_key = item.key
