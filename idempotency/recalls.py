@@ -39,8 +39,8 @@ _FORGET = text("DELETE FROM recalls WHERE until <= :now")
 _ROWS: Final = """
 SELECT d.delivery_key AS key, d.day, d.version, d.message_id, d.biz_id, d.lane, d.state, d.reason,
        d.attempt, d.account, d.provider_id, d.call_key, d.called_at, d.last_called_at, d.created_at,
-       d.updated_at, d.policy_version, d.receiver, d.template, d.receiver_hash, d.kafka_topic, d.kafka_partition,
-       d.kafka_offset, t.at AS taken_back_at
+       d.updated_at, d.policy_version, d.receiver, d.template, d.receiver_hash, d.kafka_topic,
+       d.kafka_partition, d.kafka_offset, t.at AS taken_back_at
   FROM deliveries AS d LEFT JOIN recalled AS t ON t.delivery_key = d.delivery_key
  WHERE {condition} AND (d.created_at, d.delivery_key) > (:after_at, :after_key)
  ORDER BY d.created_at, d.delivery_key LIMIT :limit"""
@@ -87,7 +87,8 @@ class Covered(NamedTuple):
     doubted: bool
     """Whether a call of it is open, or may have sent it."""
     sent_at: int
-    """Start of its last call, which is the one that sent it or a later one; meaningless for an unsent row."""
+    """Start of its last call, which sent it, or came after the one that did; meaningless for an unsent
+    row."""
     policy_version: str
     receiver: str
     """Normalised; empty where it cannot be opened."""

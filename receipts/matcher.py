@@ -94,7 +94,7 @@ class Matcher:
                 self._wake.wait(self._every_s)
 
     def run_once(self) -> None:
-        """Places all receipts that are due, and forgets old ones; after an error of the database they stay."""
+        """Places receipts that are due, and forgets old ones. After an error they stay as they are."""
         try:
             while any((self._pass(), self._forget())) and not self._stopping:
                 pass

@@ -1,7 +1,7 @@
 """Recovery's obedience to a person's orders, and the snapshot that its heartbeat carries.
 
-A paused lane sends nothing again and releases nothing; a joint call in doubt is not repeated. Questions about
-deliveries in doubt go on: they send nothing to a receiver.
+A paused lane sends nothing again and releases nothing; a joint call in doubt is not repeated. Questions
+about deliveries in doubt go on: they send nothing to a receiver.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ provider's id, or by the call's key for a row without that id (a call whose outc
 names many rows, the receiver decides. Receivers are sealed in the ledger and digested here: those of the
 few rows with the right name are opened and compared.
 
-    SENT ─▶ DELIVERED | UNDELIVERED        UNKNOWN, RETRY in doubt ─▶ SENT ─▶ …   it proves that it was sent
-    IN_FLIGHT, any other RETRY, PARKED     the receipt waits until the row has come further; it names the row,
-                                           and is evidence for recovery and for a person
+    SENT ─▶ DELIVERED | UNDELIVERED
+    UNKNOWN, RETRY in doubt ─▶ SENT ─▶ …   a receipt proves that it was sent
+    IN_FLIGHT, any other RETRY, PARKED     the receipt waits until the row has come further. It names the
+                                           row: it is evidence for recovery and for a person
     DELIVERED, UNDELIVERED, …              the first final word stays: repeated or contradicted, recorded
     no row                                 kept, and looked for again and again while receipts are kept
 """

@@ -210,8 +210,8 @@ class ResendJobRunner:
     # ---- ends --------------------------------------------------------------------------------
 
     def _followed(self, job: ResendJob) -> FollowResult:
-        """Writes the ends that came. Returns the sums of the items that were looked at: all that were handed
-        over, unless `after` has the last one for which there was time."""
+        """Writes the ends that came. Returns the sums of the items that were looked at: of all that were
+        handed over, unless `after` has the last one for which there was time."""
         until = self._monotonic() + ROUND_S
         after, waiting, troubled = "", 0, 0
         while True:
