@@ -75,9 +75,13 @@ FOLLOWS: Final[Mapping[Stage | None, frozenset[Stage]]] = {
     },
     _S.OWNER_DEAD: _WAITS | {_S.FENCED, _S.RECEIPT, _S.RECEIPT_CONTRADICTED},
     _S.FENCED: _CALLED | _WAITS | {_S.RECEIPT, _S.RECEIPT_CONTRADICTED, _S.TAKEN, _S.RECALLED},
-    # A call in doubt ends by a receipt, and its worker wakes after that.
+    # A call in doubt ends by a receipt, and its worker wakes after that. It may have come before the worker
+    # was declared dead.
     _S.RECEIPT: frozenset(
-        {_S.RECEIPT, _S.RECEIPT_CONTRADICTED, _S.RECALLED, _S.FENCED, _S.SETTLED}
+        {
+            *(_S.RECEIPT, _S.RECEIPT_CONTRADICTED, _S.RECALLED, _S.FENCED, _S.SETTLED),
+            _S.OWNER_DEAD,
+        }
     ),
     _S.RECEIPT_CONTRADICTED: frozenset(
         {_S.RECEIPT, _S.RECEIPT_CONTRADICTED, _S.RECALLED, _S.FENCED}

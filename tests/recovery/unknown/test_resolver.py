@@ -12,11 +12,14 @@ from message.delivery import Delivery
 from message.outcomes import AnyOutcome
 from message.states import Event
 from policy.schema import Guarantee
+from receipts.matcher import Matcher
+from receipts.metrics import ReceiptMetrics
 from recovery.unknown.resolver import Resolving
 from tests.idempotency.making import LEASE_MS, NOON, World, claimed, delivery, settle, worker
 from tests.idempotency.recovery.test_contract import called_again
 from tests.recovery.retry.test_stage import LANE, Line
 from tracing.events import Stage
+from tracing.orders import violations
 
 TIMEOUT_MS = 1_000
 """The line's."""
@@ -161,6 +164,27 @@ def test_a_receipt_that_came_before_the_doubt_proves_the_send_and_nobody_is_aske
     line.world.advance(5_000)
     receipts.match()
     assert {line.row(one)[0] for one in (later, reported)} == {"DELIVERED"}
+
+
+def test_a_receipt_that_came_before_a_death_is_told_in_a_legal_order(line: Line) -> None:
+    line.ledger.register(worker("w7"))
+    (item,) = claimed(line.ledger, delivery(), owner="w7")
+    line.world.rows_changed("UPDATE deliveries SET account = 'a'")
+    receipts = open_receipts(line.ledger, line.world.settings, lambda: line.world.now)
+    receipts.store([Receipt("a", ReceiptState.DELIVERED, "p-7", call_key=item.key)])
+    matcher = Matcher(receipts, line.told, ReceiptMetrics(), every_s=1, keep_days=1)
+    matcher.run_once()
+    line.world.advance(LEASE_MS + 1)
+    assert ("w7", 1) in line.ledger.sweep()
+    line.world.advance(1)
+    resolving(line, Asked()).run_once(LANE)
+    assert line.row(item)[0] == "SENT"
+    line.world.advance(5_000)
+    matcher.run_once()
+    assert line.row(item)[0] == "DELIVERED"
+    stages = {event.stage for event in line.told.events}
+    assert stages == {Stage.OWNER_DEAD, Stage.RESOLVED, Stage.RECEIPT}
+    assert violations(line.told.events) == []
 
 
 def test_the_attempt_of_a_dead_worker_is_told_when_its_doubt_is_decided(line: Line) -> None:
