@@ -9,8 +9,7 @@ import pytest
 from backends.settings import Settings
 from idempotency.bounds import MOST
 from idempotency.ledger import LedgerUnavailable
-from idempotency.sql_ledger import SqlLedger
-from recovery import wiring
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from recovery.process import run_recovery
 from recovery.scheduling.loop import Loop
 from simulator import Faults
@@ -184,18 +183,18 @@ def test_a_stop_ends_a_start_whose_database_went_away(
     ground: MakeGround, monkeypatch: pytest.MonkeyPatch, away: str
 ) -> None:
     """It had answered once: the wait that follows is one of the start, too."""
-    one, real, waits = ground(), wiring.open_ledger, threading.Event()
+    one, waits = ground(), threading.Event()
 
     def fails(*_: Any) -> None:
         waits.set()
         raise LedgerUnavailable("away")
 
     def opened(settings: Settings) -> SqlLedger:
-        ledger = real(settings)
+        ledger = open_ledger(settings)
         monkeypatch.setattr(ledger, away, fails)
         return ledger
 
-    monkeypatch.setattr(wiring, "open_ledger", opened)
+    monkeypatch.setattr("recovery.wiring.open_ledger", opened)
     codes: list[int] = []
     stop = threading.Event()
 
