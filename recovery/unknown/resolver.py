@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
@@ -26,6 +26,8 @@ from sending.lane_routes import Route
 log = structlog.get_logger(__name__)
 BATCH: Final = 20
 """Most rows under one lease."""
+MORE_S: Final = 1.0
+"""Time in which further batches follow the first."""
 _QUESTIONS: Final = 4
 """Requests of the last row for which the lease leaves time; the rows before it may take as long."""
 _MS: Final = 1_000
@@ -49,6 +51,15 @@ class Asking(Calling, Protocol):
         """Returns the provider's answer about the attempt; None if it has no query. A question in `asked`
         is not sent again."""
         ...
+
+
+class _Batch(NamedTuple):
+    """The result of one batch."""
+
+    doubts: int
+    """Number of doubts that it came to."""
+    asked: bool
+    """Whether a provider was asked."""
 
 
 class Resolving:
@@ -79,7 +90,17 @@ class Resolving:
         )
 
     def run_once(self, lane: str) -> int:
-        """Resolves a batch of the lane's doubts. Returns how many it came to. Raises LedgerError."""
+        """Resolves a batch of the lane's doubts; and further ones for MORE_S, as long as no provider is
+        asked: the database alone bounds their pace. Returns how many it came to. Raises LedgerError."""
+        count, until = 0, self._monotonic() + MORE_S
+        while True:
+            done = self._batch(lane)
+            count += done.doubts
+            full = done.doubts == BATCH and not done.asked
+            if not full or self._stopping() or self._monotonic() >= until:
+                return count
+
+    def _batch(self, lane: str) -> _Batch:
         routes = self._routes[lane]
         last_ms = _QUESTIONS * routes.policy.timeout_ms
         until = self._monotonic() + last_ms / _MS
@@ -88,28 +109,29 @@ class Resolving:
         self._report.ended(ended)
         seen_to: set[str] = set()
         asked: Asked = {}
+        some_asked = False
         for number, doubt in enumerate(doubts):
             if self._stopping() or self._monotonic() > until:
                 self._leave(doubts[number:])
-                return number
-            self._settle(doubt, routes, seen_to, asked)
-        return len(doubts)
+                return _Batch(number, some_asked)
+            some_asked |= self._settle(doubt, routes, seen_to, asked)
+        return _Batch(len(doubts), some_asked)
 
     def _settle(
         self, doubt: UnknownDelivery, routes: RetryLane, seen_to: set[str], asked: Asked
-    ) -> None:
-        """Resolves one doubt and writes it at once, so that no answer is lost with a batch. `seen_to`: keys
-        of the joint calls that this look has repeated. `asked`: this look's answers about tasks, which
-        several receivers may share."""
+    ) -> bool:
+        """Resolves one doubt and writes it at once, so that no answer is lost with a batch. Returns whether
+        a provider was asked. `seen_to`: keys of the joint calls that this look has repeated. `asked`: this
+        look's answers about tasks, which several receivers may share."""
         if doubt.delivery.call_key in seen_to:
-            return
+            return True
         facts = self._facts(doubt, routes, asked)
         joint = self._joint(doubt, facts, routes)
         if joint is not None:
             left = self._repeating.repeat(doubt, joint, routes)
             if left is None:
                 seen_to.add(doubt.delivery.call_key)
-                return
+                return True
             doubt = left
         found = conclude(doubt, facts, routes.policy)
         if isinstance(found, AskLater):
@@ -117,6 +139,7 @@ class Resolving:
             self._report.asked_again(doubt)
         else:
             self._write(doubt, found)
+        return facts.resolved is not None and doubt.receipt is None
 
     def _write(self, doubt: UnknownDelivery, move: Transition) -> None:
         if self._ledger.move([move])[0]:

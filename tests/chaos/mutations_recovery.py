@@ -299,7 +299,7 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a recovery that died holds doubts up for eight timeouts only",
-        "recovery.unknown.resolver:Resolving.run_once",
+        "recovery.unknown.resolver:Resolving._batch",
         "self._ledger.doubts(lane, 2 * last_ms, BATCH, ended=ended)",
         "self._ledger.doubts(lane, BATCH * last_ms, BATCH, ended=ended)",
         (
@@ -310,7 +310,7 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "nobody asks about what its lease no longer covers",
-        "recovery.unknown.resolver:Resolving.run_once",
+        "recovery.unknown.resolver:Resolving._batch",
         "            if self._stopping() or self._monotonic() > until:\n",
         "            if self._stopping():\n",
         (_RESOLVING + "test_what_was_not_come_to_in_time_is_anothers_at_once" + _LITE,),

@@ -14,7 +14,7 @@ from message.states import Event
 from policy.schema import Guarantee
 from receipts.matcher import Matcher
 from receipts.metrics import ReceiptMetrics
-from recovery.unknown.resolver import Resolving
+from recovery.unknown.resolver import BATCH, Resolving
 from tests.idempotency.making import LEASE_MS, NOON, World, claimed, delivery, settle, worker
 from tests.idempotency.recovery.test_contract import called_again
 from tests.recovery.retry.test_stage import LANE, Line
@@ -35,14 +35,14 @@ class Asked:
         self.attempts: list[tuple[str, int, int]] = []
         """Account, first and last call."""
         self.dies = False
-        self.answer = ResolveResult(Resolution.SENT)
+        self.answer: ResolveResult | None = ResolveResult(Resolution.SENT)
 
     def send(self, _channel: Any, call: Any, _timeout_s: float) -> list[AnyOutcome]:
         raise AssertionError(f"nothing is to be sent: {call}")
 
     def resolve(
         self, _channel: Any, account: Any, attempt: Any, _timeout_s: float, _asked: Any = None
-    ) -> ResolveResult:
+    ) -> ResolveResult | None:
         if self.dies:
             raise KeyboardInterrupt  # nothing that anybody handles
         self.now += self.takes_s
@@ -86,6 +86,28 @@ def test_quick_answers_settle_a_whole_batch(line: Line, items: list[Delivery]) -
     provider = Asked()
     assert resolving(line, provider).run_once(LANE) == len(items)
     assert {line.row(item)[0] for item in items} == {"SENT"}
+
+
+def test_what_nobody_can_be_asked_about_is_decided_as_fast_as_the_ledger_allows(line: Line) -> None:
+    """After an outage thousands of calls may be in doubt: their time must not end before their turn."""
+    items = claimed(line.ledger, *(delivery() for _ in range(3 * BATCH + 1)), owner="r1")
+    for item in items:
+        item.account = "a"
+        settle(line.ledger, item, Event.UNKNOWN, reason="timeout")
+    line.world.advance(10)
+    provider = Asked()
+    provider.answer = None
+    assert resolving(line, provider).run_once(LANE) == len(items)
+    assert {line.row(item)[:2] for item in items} == {("PARKED", "unproven")}
+
+
+def test_a_provider_is_asked_about_one_batch_a_look(line: Line) -> None:
+    items = claimed(line.ledger, *(delivery() for _ in range(BATCH + 1)), owner="r1")
+    for item in items:
+        item.account = "a"
+        settle(line.ledger, item, Event.UNKNOWN, reason="timeout")
+    line.world.advance(10)
+    assert resolving(line, Asked()).run_once(LANE) == BATCH
 
 
 def test_what_was_not_come_to_in_time_is_anothers_at_once(
