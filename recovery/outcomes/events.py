@@ -70,10 +70,10 @@ def event_of(end: EndedRow, receiver: str | None, hash_key: bytes) -> OutcomeEve
     )
 
 
-def in_posts(events: Sequence[ReadyEvent]) -> Iterator[Sequence[ReadyEvent]]:
-    """Yields the events of one post after the other."""
-    for start in range(0, len(events), POST_EVENTS):
-        yield events[start : start + POST_EVENTS]
+def in_posts(events: Sequence[ReadyEvent], most: int) -> Iterator[Sequence[ReadyEvent]]:
+    """Yields the events of one post after the other, `most` in each."""
+    for start in range(0, len(events), most):
+        yield events[start : start + most]
 
 
 def by_batch(post: Sequence[ReadyEvent]) -> list[list[ReadyEvent]]:

@@ -5,7 +5,8 @@
     webhook-timestamp, webhook-signature   see channels/providers/webhook/signature.py
 
 Certificates are verified, redirects not followed. Any 2xx is a success. The batches of a post that was
-answered otherwise are posted one by one: the business may refuse a single event for good.
+answered otherwise are posted one by one: the business may refuse a single event for good. After a post
+without an answer the next ones have fewer events: the business may need longer for many than a post lasts.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ from channels.secret import Secret
 from channels.webhook_post import PostError, WebhookPost
 from message.keys import KEY_LENGTH
 from message.outcome_event import OutcomePost
-from recovery.outcomes.events import ReadyEvent, by_batch, in_posts
+from recovery.outcomes.events import POST_EVENTS, ReadyEvent, by_batch, in_posts
 
 log = structlog.get_logger(__name__)
 _encoder = msgspec.json.Encoder()
 _PREFIX: Final = "outcomes-"
 _SINGLY_S: Final = 5.0
 """Time for posts after the first refused one, shorter than the lease of the duty. The next look goes on."""
+_GROWS: Final = 8
+"""The part by which posts grow again after a look without a missing answer."""
 _NAMED: Final = 5
 """Refused events that the log names."""
 
@@ -65,21 +68,27 @@ class OutcomeHook:
         self._monotonic = monotonic
         self._cause = ""
         """The last error, as it was logged."""
+        self._most = POST_EVENTS
+        """Events of a post; `publish` writes it."""
 
     def publish(self, events: Sequence[ReadyEvent]) -> set[int]:
         """Returns the batches of which every event was taken. Posts nothing more after a post without an
-        answer, or _SINGLY_S after the first refused one."""
-        posts = deque(in_posts(events))
+        answer; and begins no other batch _SINGLY_S after the first refused post, or while posts are small.
+        """
+        posts = deque(in_posts(events, self._most))
         refused: list[ReadyEvent] = []
-        away, cause, until = "", "", inf
-        while posts and not away and self._monotonic() < until:
+        away, cause = "", ""
+        until = inf if self._most == POST_EVENTS else self._monotonic() + _SINGLY_S
+        begun = 0  # the batch of the last event that was posted
+        while posts and not away and (self._monotonic() < until or posts[0][0].batch == begun):
             post = posts.popleft()
-            error = self._post(post)
+            begun, error = post[-1].batch, self._post(post)
             if error is None:
                 continue
             if not error.answered:
                 away = error.cause
                 posts.appendleft(post)
+                self._most = max(1, len(post) // 2)
                 continue
             until = min(until, self._monotonic() + _SINGLY_S)
             if len(batches := by_batch(post)) > 1:
@@ -87,6 +96,8 @@ class OutcomeHook:
             else:
                 cause = error.cause
                 refused += post
+        if not away:
+            self._most = min(POST_EVENTS, self._most + self._most // _GROWS + 1)
         self._note(away)
         self._name(refused, cause)
         left = {one.batch for post in (refused, *posts) for one in post}

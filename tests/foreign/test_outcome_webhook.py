@@ -157,6 +157,57 @@ def test_single_posts_have_less_time_than_the_duty() -> None:
     assert len(business.posts) < LEASE_S
 
 
+class Slow(Business):
+    """Needs a second for an event, and has ten for a post."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def send(self, request: httpx.Request) -> httpx.Response | Failure:
+        super().send(request)
+        needed = len(self.events())
+        self.now += min(needed, 10.0)
+        return Failure(Phase.WRITTEN, "timeout") if needed > 10 else httpx.Response(204)
+
+
+def looks(business: Slow, some: list[ReadyEvent]) -> int:
+    """Returns the number of looks after which all of these were taken."""
+    settings = OutcomeSettings(webhook="https://shop.example/outcomes", webhook_secret=OLD)
+    posting = OutcomeHook(settings, business, monotonic=lambda: business.now)
+    for number in range(1, 100):
+        done = posting.publish(some)
+        some = [one for one in some if one.batch not in done]
+        if not some:
+            return number
+    raise AssertionError(f"{len(some)} events are left")
+
+
+def test_a_slow_business_gets_fewer_events_in_a_post() -> None:
+    """A backlog has full posts: each would run into the time limit, for ever."""
+    business = Slow()
+    assert looks(business, events(*[1] * 120)) <= 30
+    assert max(len(business.events(n)) for n in range(4, len(business.posts))) <= 12
+
+
+def test_a_batch_of_many_events_ends_at_a_slow_business_too() -> None:
+    assert looks(Slow(), events(1, 150, 1)) <= 8
+
+
+def test_the_posts_to_a_business_that_answers_again_grow() -> None:
+    timeout = Failure(Phase.WRITTEN, "timeout")
+    business = Business(timeout, timeout)
+    posting = hook(business)
+    some = events(*[1] * POST_EVENTS)
+    while (
+        len(business.events(-1) if business.posts else []) < POST_EVENTS or len(business.posts) < 3
+    ):
+        posting.publish(some)
+    sizes = [len(business.events(n)) for n in range(len(business.posts))]
+    assert sizes[:4] == [100, 50, 25, 25]
+    assert len(sizes) < 150
+
+
 @pytest.mark.parametrize("status", [301, 404, 410, 429])
 def test_any_answer_but_2xx_is_tried_again(status: int) -> None:
     assert hook(Business(status)).publish(events(1)) == set()
