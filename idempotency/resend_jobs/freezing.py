@@ -41,7 +41,7 @@ _ENDED: Final = "d.state IN ({}) AND".format(", ".join(f"'{state}'" for state in
 # The first condition that holds is the reason; the words are those of the contract. Without a recall in
 # force, which is asked once a statement, no row is looked for among the recalls.
 _WHY: Final = f"""
-CASE WHEN d.state NOT IN ('SENT', 'DELIVERED')
+CASE WHEN (:copy = 1 OR d.state NOT IN ('SENT', 'DELIVERED'))
           AND EXISTS (SELECT 1 FROM recalls AS any_recall WHERE any_recall.until > :now)
           AND {RECALLED_ROW} THEN 'recalled'
      WHEN d.state IN ('SENT', 'DELIVERED', 'UNDELIVERED') AND :copy = 0 THEN 'sent'

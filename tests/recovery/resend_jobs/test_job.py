@@ -477,6 +477,15 @@ def test_a_copy_is_a_new_notification_of_what_was_sent(field: JobField) -> None:
     assert (one.fate, one.new_id) == (ItemFate.APPLIED, made["id"])
 
 
+def test_no_copy_of_what_was_recalled_is_previewed(field: JobField) -> None:
+    """The handover refuses it; the number that a person types must not have it."""
+    sent, recalled = field.ended(Event.ACCEPTED), field.ended(Event.ACCEPTED)
+    field.ledger.recalls().announce(Kind.MESSAGE, recalled.notification.id, DAY_MS)
+    job = field.frozen(mode=ResendMode.COPY, names=[sent.key, recalled.key])
+    assert field.fates(job) == {"PENDING": 1, "INELIGIBLE:recalled": 1}
+    assert field.actions.preview(job.id).job.eligible == 1
+
+
 @pytest.mark.parametrize("away", [AWAY, None], ids=["away", "loses_reply"])
 def test_a_copy_whose_reply_was_lost_is_the_same_bytes_again(
     field: JobField, away: Exception | None
