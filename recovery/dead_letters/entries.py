@@ -17,6 +17,7 @@ from sending.dead_letters.reader import DeadLetter
 from tracing.masks import impersonal
 
 _DIGITS: Final = 32
+_MOST_BYTES: Final = 1 << 40
 
 
 def entry_of(letter: DeadLetter) -> LetterEntry:
@@ -32,10 +33,16 @@ def entry_of(letter: DeadLetter) -> LetterEntry:
         detail=clean(impersonal(letter.detail[:LONGEST_DETAIL]), LONGEST_DETAIL),
         lane=letter.lane,
         message_id=clean(letter.message_id, LONGEST_WORD),
-        size=letter.stub.value_bytes if letter.stub else letter.truncated or len(value),
+        size=_size(letter),
         form=_form(letter),
         digest=(letter.stub.sha256 if letter.stub else sha256(value).hexdigest())[:_DIGITS],
     )
+
+
+def _size(letter: DeadLetter) -> int:
+    """Returns the bytes of the record's value; bounded, since a foreign letter may name any number."""
+    size = letter.stub.value_bytes if letter.stub else letter.truncated or len(letter.value or b"")
+    return min(max(size, 0), _MOST_BYTES)
 
 
 def _is_place(origin: str) -> bool:

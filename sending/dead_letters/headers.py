@@ -11,7 +11,7 @@ REASON: Final = "hongyan-dead-reason"
 DETAIL: Final = "hongyan-dead-detail"
 ORIGIN: Final = "hongyan-dead-origin"
 TRUNCATED: Final = "hongyan-dead-truncated"
-"""Original size in bytes, where the topic refused the whole value."""
+"""Original size in bytes, where the topic refused the whole value; then it is the last header."""
 
 Headers = list[tuple[str, bytes | None]]
 

@@ -7,6 +7,7 @@ an address is masked, at any depth; the envelope's ids, account and times stay.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from heapq import nlargest
 from typing import Any, Final
@@ -34,6 +35,7 @@ _SHOWN_RECEIVERS: Final = 3
 _HIDDEN: Final = ("template", "content", "attributes")
 _KNOWN: Final = frozenset({"v", "id", "biz_id", "resend_of", "account", "created_at", "ttl_ms"})
 """Fields of an envelope that name no receiver, and may be long numbers."""
+_SIZE: Final = re.compile(rb"[0-9]{1,15}")
 _LONG_NUMBER: Final = 10_000
 """The least number that is masked, as in a text."""
 
@@ -131,7 +133,6 @@ def letter_of(message: Any, topic_prefix: str) -> DeadLetter:
     headers: Headers = headers_of(message) or []
     origin = last_header_text(headers, ORIGIN)
     lane = lane_of_topic(origin.rpartition("/")[0].rpartition("/")[0], topic_prefix)
-    truncated = last_header_text(headers, TRUNCATED)
     return DeadLetter(
         place=f"{message.topic()}/{message.partition()}/{message.offset()}",
         origin=origin,
@@ -142,9 +143,16 @@ def letter_of(message: Any, topic_prefix: str) -> DeadLetter:
         key=message.key(),
         value=message.value(),
         headers=headers,
-        truncated=int(truncated) if truncated.isdigit() else 0,
+        truncated=_truncated(headers),
         stub=stub_in(headers),
     )
+
+
+def _truncated(headers: Headers) -> int:
+    """Returns the bytes of the whole value if the last header tells them, else 0: an earlier one of that
+    name is the producer's, and may hold anything."""
+    name, value = headers[-1] if headers else ("", None)
+    return int(value) if name == TRUNCATED and value and _SIZE.fullmatch(value) else 0
 
 
 def newest(letters: Iterable[DeadLetter], wanted: DeadLetterFilter, limit: int) -> list[DeadLetter]:

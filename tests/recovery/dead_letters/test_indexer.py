@@ -260,6 +260,29 @@ def test_a_topic_that_is_not_there_is_waited_for(
     assert len(drained(one, ledger, 1)) == 1
 
 
+def test_a_producers_own_headers_stop_nobody(
+    indexer: MakeIndexer, ledger: SqlLedger, settings: KafkaSettings
+) -> None:
+    """A letter keeps its record's headers before ours, whatever they are called."""
+    topic = topic_of(settings, 1)
+    client = producer(settings)
+    stub = b'{"key_bytes":0,"value_bytes":9223372036854775808,"headers":0,"header_bytes":0,"sha256":"x"}'
+    for number, size in enumerate((b"9" * 25, "\u00b2".encode(), b"12")):
+        origin = LANE_TOPIC.format(settings.topic_prefix) + f"/0/{number}"
+        headers: list[tuple[str, bytes]] = [
+            *(("hongyan-dead-truncated", size), ("hongyan-dead-reason", b"not_json")),
+            ("hongyan-dead-origin", origin.encode()),
+        ]
+        client.produce(topic, value=b"{", headers=headers)
+    client.produce(topic, value=b"", headers=[("hongyan-dead-stub", stub)])
+    assert client.flush(30) == 0
+    found = drained(indexer(), ledger, 4)
+    assert sorted((letter.form, letter.size) for letter in found) == [
+        ("FOREIGN", 1 << 40),
+        *[("WHOLE", 1)] * 3,
+    ]
+
+
 def test_foreign_letters_are_entered_under_their_own_place_and_any_bytes_are_taken(
     indexer: MakeIndexer, ledger: SqlLedger, settings: KafkaSettings
 ) -> None:
