@@ -269,7 +269,7 @@ def test_a_producers_own_headers_stop_nobody(
     stub = b'{"key_bytes":0,"value_bytes":9223372036854775808,"headers":0,"header_bytes":0,"sha256":"x"}'
     for number, size in enumerate((b"9" * 25, "\u00b2".encode(), b"12")):
         origin = LANE_TOPIC.format(settings.topic_prefix) + f"/0/{number}"
-        headers: list[tuple[str, bytes]] = [
+        headers: list[tuple[str, str | bytes | None]] = [
             *(("hongyan-dead-truncated", size), ("hongyan-dead-reason", b"not_json")),
             ("hongyan-dead-origin", origin.encode()),
         ]
