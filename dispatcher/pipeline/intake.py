@@ -24,7 +24,16 @@ from dispatcher.pipeline.expand import drained
 from dispatcher.pipeline.gates import SendGates
 from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.telemetry import WorkerTelemetry
-from dispatcher.pipeline.work import GIVEN_UP, SEND, Finished, HandOver, Hold, PartitionState, Work
+from dispatcher.pipeline.work import (
+    GIVEN_UP,
+    SEND,
+    Finished,
+    HandOver,
+    Hold,
+    KafkaRecord,
+    PartitionState,
+    Work,
+)
 from idempotency.ledger import LedgerUnavailable
 from message.reasons import RECEIVER_LIMIT
 from policy.schema import Guarantee
@@ -34,6 +43,9 @@ log = structlog.get_logger(__name__)
 
 CLAIM_BATCH = 500
 """Most deliveries in one claim statement."""
+CLAIM_BYTES: Final = 8 << 20
+"""Bytes of envelopes from which on a claim takes no further delivery: a statement of some hundred MiB takes
+longer than the ledger waits for an answer, and would be repeated for ever."""
 _IDLE_S = 0.5
 _NONE_FREED: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -144,14 +156,16 @@ class Intake:
             return []
         taken: list[Work] = []
         runs_low = False
+        space = CLAIM_BYTES
         names = list(self._ready)
         self._turn = (self._turn + 1) % max(len(names), 1)
         for name in names[self._turn :] + names[: self._turn]:
             if self._pools[name].paused:
                 continue
             if self._ready[name] and only(name) and not self._fills_up(name):
-                found = self._take(name, CLAIM_BATCH - len(taken), freed.get(name, 0))
+                found = self._take(name, CLAIM_BATCH - len(taken), space, freed.get(name, 0))
                 taken.extend(found)
+                space -= sum({id(work.record): work.record.size for work in found}.values())
                 runs_low |= bool(found) and self._runs_low(name)
         if runs_low:
             self.on_taken()
@@ -244,17 +258,19 @@ class Intake:
         """Returns whether `ExpandStage` must offer more: at most one lane-full waits."""
         return self.waiting(lane) <= self._pools[lane].capacity
 
-    def _take(self, lane: str, limit: int, freed: int) -> list[Work]:
-        """Returns as many deliveries as the lane has room for and an account may take. Reads the lane's
-        terms once: `PolicyReload` may replace them meanwhile, and an account that may take nothing has to
-        be asked for under the terms that named it."""
+    def _take(self, lane: str, limit: int, space: int, freed: int) -> list[Work]:
+        """Returns as many deliveries as the lane has room for and an account may take, until their
+        envelopes fill `space` bytes. Reads the lane's terms once: `PolicyReload` may replace them
+        meanwhile, and an account that may take nothing has to be asked for under the terms that named it.
+        """
         pool, ready = self._pools[lane], self._ready[lane]
         terms = pool.terms
         taken: list[Work] = []
         room = min(pool.room + freed, limit)
         passed: list[Work] = []
         shut: set[tuple[str, ...]] = set()
-        while ready and len(taken) < room:
+        last: KafkaRecord | None = None
+        while ready and len(taken) < room and space > 0:
             work = ready.popleft()
             if work.record.assignment.state is not PartitionState.OWNED:
                 self._give_up(work)
@@ -265,6 +281,9 @@ class Intake:
             work.route = None if closed else choose(work, terms)
             if work.route is not None:
                 taken.append(work)
+                if work.record is not last:  # its deliveries follow one another and share its envelope
+                    last = work.record
+                    space -= last.size
                 continue
             passed.append(work)
             if closed:

@@ -185,6 +185,35 @@ def test_no_more_is_claimed_than_the_lane_has_room_for() -> None:
     assert one.pool.unsettled == sum(one.admitted) == 4
 
 
+def test_a_claim_ends_at_its_bytes_and_the_rest_follows() -> None:
+    one = bench(ONE, batch=1, threads=20)
+    records = one.records(20)
+    for record in records:
+        record.payload = bytes(1 << 20)
+    one.turn(records)
+    assert one.admitted == [8, 8, 4]
+    assert one.pool.unsettled == 20
+
+
+def test_the_receivers_of_one_notification_count_its_bytes_once() -> None:
+    one = bench(ONE, batch=1, threads=20)
+    (record,) = one.records(1)
+    record.payload = bytes(1 << 20)
+    names = [f"user-{number}" for number in range(20)]
+    record.notification = msgspec.structs.replace(record.notification, receivers=names)
+    one.turn([record])
+    assert one.admitted == [20]
+
+
+def test_one_envelope_above_the_bytes_of_a_claim_is_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dispatcher.pipeline.intake.CLAIM_BYTES", 1)
+    one = bench(ONE, batch=1)
+    one.turn(one.records(3))
+    assert one.admitted == [1, 1, 1]
+
+
 def test_a_paused_lane_claims_nothing_and_goes_on_where_it_was() -> None:
     one = bench(ONE, batch=1)
     one.pool.pause(True)
