@@ -71,6 +71,9 @@ def _client(settings: RedisSettings, timeout_s: float) -> redis.Redis:
         socket_connect_timeout=timeout_s,
         socket_keepalive=True,
         retry=Retry(NoBackoff(), 0),
+        # Closes the connection; with no retries it repeats nothing. After a failover a connection may stay
+        # with the former master, which refuses every write from then on.
+        retry_on_error=[redis.ReadOnlyError],
         protocol=2,
         driver_info=None,
     )

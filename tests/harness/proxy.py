@@ -32,6 +32,10 @@ class Proxy:
         with self._lock:
             self._to_cut, self._fits = count, fits
 
+    def lead_to(self, host: str, port: int) -> None:
+        """Forwards later connections to another address; open ones stay."""
+        self._target = (host, port)
+
     @property
     def pending(self) -> int:
         """Answers still to be lost."""
