@@ -48,6 +48,14 @@ class Backlog:
                 self._begin(self._records.popleft())
         return taken
 
+    def leave(self) -> list[Work]:
+        """Forgets the unclaimed deliveries of begun records whose partition is being revoked. Returns them.
+        """
+        leaving = [work for work in self._begun if _is_leaving(work.record)]
+        if leaving:
+            self._begun = deque(work for work in self._begun if not _is_leaving(work.record))
+        return leaving
+
     def dropped(self) -> list[KafkaRecord]:
         """Returns the records passed over since the last call."""
         dropped, self._dropped = self._dropped, []
@@ -61,7 +69,7 @@ class Backlog:
         return rest
 
     def _begin(self, record: KafkaRecord) -> None:
-        if record.assignment.state is not PartitionState.OWNED:
+        if _is_leaving(record):
             self._dropped.append(record)
             self.done(record)
             return
@@ -111,6 +119,10 @@ class KeyedBacklog(Backlog):
         self._waiting.clear()
         self._held = 0
         return super().abandon()
+
+
+def _is_leaving(record: KafkaRecord) -> bool:
+    return record.assignment.state is not PartitionState.OWNED
 
 
 def backlog_for(ordering: Ordering, expand: Expand) -> Backlog:

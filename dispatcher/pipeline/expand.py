@@ -80,6 +80,8 @@ class ExpandStage:
         self._ended: SimpleQueue[KafkaRecord] = SimpleQueue()
         self._wake = threading.Event()
         self._stopping = False
+        self._leaving = False
+        """Set by `leaving` in the source's thread; cleared by `_receive` before it gives up."""
         self._backlogs: dict[str, Backlog] = {
             name: backlog_for(pool.policy.ordering, self._expand) for name, pool in pools.items()
         }
@@ -100,8 +102,11 @@ class ExpandStage:
         self._wake.set()
 
     def leaving(self) -> None:
-        """A partition is being revoked: nothing more of it is claimed."""
+        """A partition is being revoked: nothing more of it is claimed. The revoke waits for its begun
+        records, so their other deliveries are given up at once, even without room for them."""
         self._onward.leaving()
+        self._leaving = True
+        self._wake.set()
 
     def stop(self) -> None:
         """Ends `run`; idempotent."""
@@ -130,6 +135,10 @@ class ExpandStage:
             self.beat = self._clock.monotonic()
 
     def _receive(self) -> None:
+        if self._leaving:
+            self._leaving = False
+            for backlog in self._backlogs.values():
+                self._give_up(backlog.leave())
         for record in drained(self._ended):
             self._backlogs[record.assignment.lane_name].done(record)
         for records in drained(self._inbox):
@@ -182,9 +191,13 @@ class ExpandStage:
     def _abandon(self) -> None:
         self._receive()
         for backlog in self._backlogs.values():
-            for work in backlog.abandon():
-                work.end = GIVEN_UP
-                self._finished.put(work)
+            self._give_up(backlog.abandon())
+
+    def _give_up(self, works: list[Work]) -> None:
+        """Ends deliveries that were not offered; completion keeps their records' offsets from passing."""
+        for work in works:
+            work.end = GIVEN_UP
+            self._finished.put(work)
 
 
 def drained(queue: SimpleQueue[T]) -> list[T]:

@@ -74,6 +74,19 @@ def test_records_of_a_leaving_partition_are_passed_over_and_named() -> None:
     assert offsets_of(backlog.take(10)) == [0], "the key did not stay taken"
 
 
+def test_what_is_begun_of_a_leaving_partition_is_forgotten_and_nothing_else() -> None:
+    leaving = Assignment(TOPIC, 1, LANE, Offsets())
+    backlog = Backlog(expand)
+    gone = KafkaRecord(leaving, 7, notification(7, receivers=["a", "b", "c"]), b"", NOW_MS, None)
+    backlog.add(gone)
+    backlog.add(record(0, receivers=2))
+    assert offsets_of(backlog.take(1)) == [7]
+    assert backlog.leave() == []
+    leaving.state = PartitionState.REVOKING
+    assert offsets_of(backlog.leave()) == [7, 7]
+    assert offsets_of(backlog.take(10)) == [0, 0]
+
+
 def test_what_is_begun_and_unclaimed_comes_back_when_all_is_abandoned() -> None:
     backlog = Backlog(expand)
     backlog.add(record(0, receivers=3))

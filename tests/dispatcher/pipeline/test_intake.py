@@ -269,6 +269,28 @@ def test_what_was_screened_of_a_leaving_partition_is_given_up_without_room() -> 
     assert one.intake.waiting(LANE.name) == 0
 
 
+def test_a_begun_record_of_a_leaving_partition_is_given_up_whole_without_room() -> None:
+    one = bench(ONE, batch=1)
+    stays = Assignment(TOPIC, 1, LANE, Offsets())
+    others = one.records(7)
+    for record in others:
+        record.assignment = stays
+    (long,) = one.records(1)
+    names = [f"user-{number}" for number in range(100)]
+    long.notification = msgspec.structs.replace(long.notification, receivers=names)
+    one.pool.claimed_count = one.pool.capacity  # its provider is slow
+    one.turn([*others, long])
+    assert one.intake.waiting(LANE.name) == 8
+    one.assignment.state = PartitionState.REVOKING
+    one.screen.leaving()
+    one.screen.run_once()
+    one.intake.run_once()
+    given_up = one.given_up
+    assert {work.record for work in given_up} == {long}
+    assert len(given_up) == 100, "the revoke waits for them"
+    assert one.intake.waiting(LANE.name) == 7
+
+
 def test_one_that_names_an_account_without_room_holds_up_nobody_else() -> None:
     slow = Account("slow", "p", "http://127.0.0.1:9", rate_per_s=0.001, burst=1)
     one = bench(ONE, slow, accounts={"a": 1, "slow": 0}, batch=1)
