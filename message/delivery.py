@@ -95,6 +95,9 @@ class Delivery(msgspec.Struct, kw_only=True):
     repeats: int = 0
     """Of these, the calls that followed another at once: they make later waits no longer. Written by
     `sending.attempts.on_record`."""
+    unmade: int = 0
+    """Calls that the ledger counts under this claim and that were not made. `attempt` leaves them out, and
+    the settlement takes them back. Written by `sending.attempts.on_record`."""
     token: int = 0
     """Fencing token of the claim under which this attempt runs."""
     day: int = 0

@@ -138,8 +138,8 @@ def on_record(
     may: Callable[[C], bool],
 ) -> list[C]:
     """Puts their next joint call on record. Returns those whose call is in the ledger and may begin;
-    restores the others. `put` writes the call on their deliveries under its key; `kept` returns for each
-    whether the ledger has it."""
+    restores the others, and counts their call as not made where the ledger has it. `put` writes the call on
+    their deliveries under its key; `kept` returns for each whether the ledger has it."""
     if not some:
         return []
     first, before = some[0].delivery, [(one.route, PastCall.of(one)) for one in some]
@@ -155,4 +155,6 @@ def on_record(
         else:
             one.route = old
             tried.put_back(one.delivery)
+            one.delivery.attempt -= ours
+            one.delivery.unmade += ours
     return going

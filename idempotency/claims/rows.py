@@ -86,6 +86,7 @@ class OutcomeRow(NamedTuple):
     account: str | None
     delay_ms: int | None
     unstarted: int
+    """Attempts to take back: calls that the ledger counted and that were not made."""
     refusals: int
     repeats: int
 
@@ -195,7 +196,7 @@ def change(settlement: Settlement) -> OutcomeRow:
         clean(provider_id) if provider_id else None,
         delivery.account or None,
         READER_MS if given_back else settlement.delay_ms if state is State.RETRY else None,
-        1 if event in _UNSTARTED else 0,
+        delivery.unmade + (event in _UNSTARTED),
         delivery.refusals,
         delivery.repeats,
     )

@@ -199,7 +199,8 @@ class ClaimStore(ABC):
             return []
         attempts = self._route([_rerouted(delivery) for delivery in deliveries])
         for delivery in deliveries:
-            delivery.attempt = attempts.get(delivery.key, delivery.attempt)
+            if delivery.key in attempts:
+                delivery.attempt = attempts[delivery.key] - delivery.unmade
         return [delivery.key in attempts for delivery in deliveries]
 
     def _standings(self, claims: Iterable[Claim], owner: str) -> dict[str, ExistingRow]:

@@ -70,6 +70,22 @@ def test_another_account_is_on_record_before_it_is_called_and_counts_as_an_attem
     assert rows == [("second", mine[0].key, NOON + 1_000, 2)] * 2
 
 
+def test_a_call_on_record_that_was_not_made_is_taken_back_by_the_settlement(
+    world: World, ledger: SqlLedger
+) -> None:
+    mine = claimed(ledger, delivery(), delivery())
+    for item in mine:
+        item.account = "second"
+    assert ledger.reroute(mine) == [True, True]
+    for item in mine:
+        item.attempt, item.unmade = 1, 1
+    assert settle(ledger, mine[0], Event.NOT_SENT)
+    assert ledger.reroute(mine) == [False, True]
+    assert [item.attempt for item in mine] == [1, 2], "the second was called after all"
+    assert settle(ledger, mine[1], Event.GIVEN_BACK)
+    assert world.rows("SELECT attempt FROM deliveries") == [(1,), (1,)]
+
+
 def test_whose_token_is_stale_is_not_called_through_another_account(
     world: World, ledger: SqlLedger
 ) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from channels.channel import Call
+from dispatcher.pipeline.settle import settlement_of
 from dispatcher.pipeline.work import Work
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from message.states import Event
 from policy.schema import BreakerPolicy, Guarantee, RetryPolicy
 from tests.dispatcher.pipeline.test_lanes import NO_BALANCE, Bench, accepted, told
 
@@ -190,6 +192,23 @@ def test_one_past_its_ttl_by_then_is_not_called_again() -> None:
     bench.pool._again._reroute = late
     (work,) = bench.serve("u1")
     assert (len(bench.calls), work.end) == (1, REFUSED)
+    assert work.delivery.attempt == 1, "the call on record was not made"
+
+
+def test_a_call_that_was_put_on_record_as_the_worker_stopped_costs_no_attempt() -> None:
+    bench = Bench(in_turn(NO_BALANCE), {"a": 1, "b": 0}, retry=RetryPolicy(attempts=2))
+    kept = bench._reroute
+
+    def stopping(deliveries: Sequence[Any]) -> list[bool]:
+        bench.pool.stop()
+        return kept(deliveries)
+
+    bench.pool._again._reroute = stopping
+    (work,) = bench.serve("u1")
+    settlement = settlement_of(work, bench.pool.policy)
+    assert settlement is not None
+    assert (len(bench.calls), settlement.event) == (1, Event.NOT_SENT)
+    assert (work.delivery.attempt, work.delivery.unmade) == (1, 1)
 
 
 def test_one_past_its_horizon_by_then_is_not_called_again() -> None:
