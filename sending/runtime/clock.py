@@ -22,10 +22,19 @@ class Clock:
     ) -> None:
         self.monotonic = monotonic
         self._ahead = wall() - monotonic()
+        self._calibrated = False
 
     def calibrate(self, database_ms: int, asked_at: float) -> None:
-        """Takes `database_ms`, the answer of the database to a query sent at monotonic `asked_at`."""
-        self._ahead = database_ms / _MS - (asked_at + self.monotonic()) / 2
+        """Takes `database_ms`, the answer of the database to a query sent at monotonic `asked_at`.
+
+        The database read its clock at some moment of that query. A time known before that fits stays: the
+        middle of a slow query may be seconds away from that moment.
+        """
+        database_s = database_ms / _MS
+        least, most = database_s - self.monotonic(), database_s - asked_at
+        known = self._ahead if self._calibrated else (least + most) / 2
+        self._ahead = min(max(known, least), most)
+        self._calibrated = True
 
     def now_ms(self) -> int:
         """Returns the time in epoch milliseconds."""
