@@ -29,6 +29,8 @@ class BadRequest(ValueError):
 
 WITHDRAWN: Final = "withdrawn"
 """The code of a call that its caller took back before it was the provider's."""
+TOO_LATE: Final = "too_late"
+"""The code of a call whose lease ended before its first byte."""
 LEASE_LAPSED: Final = "lease_lapsed"
 """The reason of a call that was withdrawn or never began: its caller's lease is over."""
 
@@ -40,4 +42,4 @@ def withdrawn(why: str) -> Failure:
 
 def late() -> Failure:
     """Returns the failure of a call whose lease ended before the first byte (`Call.not_after`)."""
-    return Failure(Phase.NOT_WRITTEN, "too_late", "the lease was over before the first byte")
+    return Failure(Phase.NOT_WRITTEN, TOO_LATE, "the lease was over before the first byte")

@@ -49,8 +49,7 @@ class Backlog:
         return taken
 
     def leave(self) -> list[Work]:
-        """Forgets the unclaimed deliveries of begun records whose partition is being revoked. Returns them.
-        """
+        """Forgets the deliveries of begun records whose partition is being revoked. Returns them."""
         leaving = [work for work in self._begun if _is_leaving(work.record)]
         if leaving:
             self._begun = deque(work for work in self._begun if not _is_leaving(work.record))

@@ -281,7 +281,8 @@ class Intake:
             work.route = None if closed else choose(work, terms)
             if work.route is not None:
                 taken.append(work)
-                if work.record is not last:  # its deliveries follow one another and share its envelope
+                # The deliveries of one record follow one another and share its envelope.
+                if work.record is not last:
                     last = work.record
                     space -= last.size
                 continue

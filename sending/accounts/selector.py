@@ -26,6 +26,7 @@ import structlog
 from backends.metrics import worker_families
 from backends.metrics.readings import Reading
 from channels.channel import Account
+from channels.http_client.failures import TOO_LATE, WITHDRAWN
 from channels.judging.retry_after import MAX_MS as MAX_PACED_MS
 from message.delivery import Delivery, Rendered
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected
@@ -44,6 +45,8 @@ _UNREACHED: Final = frozenset(
 )
 """Codes under which a NotSent says that the provider was not reached; a provider's own codes are not among
 them, and a timeout after the request was written is no NotSent."""
+_TAKEN_BACK: Final = frozenset({WITHDRAWN, TOO_LATE})
+"""Codes under which a NotSent says that its caller ended the call: by a TTL, a pause, a stop or a lease."""
 _log = structlog.get_logger(__name__)
 
 Refuses = Callable[[Account], bool]
@@ -58,6 +61,11 @@ def may_fail_over(delivery: Delivery, outcome: AnyOutcome) -> bool:
     if isinstance(outcome, NotSent):
         return outcome.account or outcome.code in _UNREACHED
     return isinstance(outcome, Rejected) and outcome.account
+
+
+def _is_taken_back(outcome: AnyOutcome) -> bool:
+    """Returns whether the call was not made for a reason of its caller's."""
+    return type(outcome) is NotSent and outcome.code in _TAKEN_BACK
 
 
 class _Route:
@@ -219,9 +227,13 @@ class AccountSelector:
         self, account: Account, outcomes: Sequence[AnyOutcome], begun_at: float | None = None
     ) -> bool:
         """Records the end of one call. Returns whether all of it was accepted. `begun_at` is its monotonic
-        start, so that a late answer does not judge a later state."""
+        start, so that a late answer does not judge a later state. A call that its caller took back says
+        nothing of the account: its choices are given back."""
         well = [type(outcome) for outcome in outcomes].count(Accepted)
         accepted = well == len(outcomes)
+        if not accepted and all(map(_is_taken_back, outcomes)):
+            self.release(account, len(outcomes))
+            return False
         if not accepted:
             self._heed(account, outcomes, begun_at)
         route = self._routes.get(account.name)

@@ -176,6 +176,25 @@ def test_an_empty_call_says_nothing() -> None:
     assert bench.choose() == "a"
 
 
+@pytest.mark.parametrize("code", ["withdrawn", "too_late"])
+def test_calls_that_we_took_back_ourselves_open_no_breaker(code: str) -> None:
+    bench = Bench(["a"])
+    for _ in range(50):
+        bench.record("a", [NotSent(code)])
+    assert bench.choose() == "a"
+
+
+def test_a_probe_that_was_taken_back_makes_place_for_another() -> None:
+    bench = Bench(["a"])
+    bench.record("a", HALTED)
+    bench.time += 5.0
+    assert [bench.choose(), bench.choose(), bench.choose()] == ["a", "a", None]
+    bench.record("a", [NotSent("withdrawn")])
+    assert [bench.choose(), bench.choose()] == ["a", None]
+    bench.record("a", [Accepted("1"), Accepted("2")])
+    assert bench.accounts.room() == UNBOUNDED
+
+
 def test_a_call_begun_before_the_breaker_opened_fails_no_probe() -> None:
     bench = Bench(["a"])
     begun = bench.time
