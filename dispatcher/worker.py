@@ -11,11 +11,15 @@ The drain order:
 5. The source commits the last offsets, which are true only now.
 6. The worker leaves the group.
 7. It retires its heartbeat row: open deliveries are in doubt at once, not after a lease.
+
+A worker that failed drains, too: calls under way end, and settle writes their outcomes while it lives. Else
+each would be in doubt, and might be sent twice (docs/decisions/334-a-failed-worker-waits-for-its-calls.md).
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import partial
@@ -26,9 +30,10 @@ import structlog
 
 from dispatcher.control import SnapshotSource, lanes_paused
 from dispatcher.dead_letters.writer import DeadLetterWriter
+from dispatcher.kafka.group_member import MemberFenced
 from dispatcher.kafka.missing_topics import MissingTopics
 from dispatcher.kafka.removed_records import RemovedRecords
-from dispatcher.kafka.source import Source
+from dispatcher.kafka.source import Source, SourceFailed
 from dispatcher.pipeline.completion import CompletionStage
 from dispatcher.pipeline.expand import ExpandStage
 from dispatcher.pipeline.intake import Intake
@@ -53,6 +58,10 @@ _COMMIT_S = 2.0
 """Part of the drain deadline that is reserved for the last commit."""
 _CLOSE_S = 5.0
 _SETTLE_POLL_S = 0.005
+_NO_CALL_S = 1.0
+"""Time without a call under way after which a worker with a dead thread waits no longer."""
+_SETTLE = "settle-"
+"""Begins the names of the threads that write outcomes."""
 
 
 class WorkerPhase(IntEnum):
@@ -132,6 +141,9 @@ class Worker:
         self._lanes = lanes
         self._drain_s = drain_s
         self._stop = stop
+        self._source_failure: SourceFailed | MemberFenced | None = None
+        self._called_at = 0.0
+        """Monotonic time at which the drain last saw a call under way."""
         self._ledger_lanes = frozenset(
             p.lane for p in stages.pools if p.policy.guarantee is not Guarantee.BEST_EFFORT
         )
@@ -150,15 +162,18 @@ class Worker:
         return self._stages.topics.nothing_to_read or self._stages.source.absence
 
     def run(self) -> None:
-        """Starts, works until `stop`, drains. Raises WorkerFailed when a thread died."""
+        """Starts, works until `stop`, drains. Raises WorkerFailed when a thread died, SourceFailed or
+        MemberFenced when the consumer cannot go on."""
         self._start()
         self.phase = WorkerPhase.RUNNING
         try:
             while not self._stop.is_set() and not self._stages.thread_group.failed.is_set():
                 self.run_once()
+        except (SourceFailed, MemberFenced) as exc:
+            self._source_failure = exc
         finally:
             self._drain()
-        self._raise_casualty()
+        self._raise_failure()
 
     def run_once(self) -> None:
         """Runs one round of the source. Closes the lanes that need the ledger while it is away, lanes whose
@@ -175,7 +190,7 @@ class Worker:
         for pool in stages.pools:
             pool.start()
         for number, settle in enumerate(stages.settles):
-            stages.thread_group.start(f"settle-{number}", partial(self._settle, settle))
+            stages.thread_group.start(f"{_SETTLE}{number}", partial(self._settle, settle))
         stages.thread_group.start("aftermath", stages.completion.run)
         for number, entry in enumerate(stages.entries):
             stages.thread_group.start(f"intake-{number}", entry.intake.run)
@@ -199,7 +214,8 @@ class Worker:
     def _drain(self) -> None:
         stages, clock = self._stages, self._stages.clock
         self.phase = WorkerPhase.DRAINING
-        deadline = clock.monotonic() + self._drain_s
+        self._called_at = clock.monotonic()
+        deadline = self._called_at + self._drain_s
         log.info("draining", unsettled=self._unsettled(), deadline_s=self._drain_s)
         stages.lease.draining()
         stages.watch.stop()
@@ -213,7 +229,7 @@ class Worker:
             pool.stop()
         drained = self._await_settled(deadline - min(_COMMIT_S, self._drain_s / 2))
         self._end_settling(drained)
-        stages.source.flush_commits(max(deadline, clock.monotonic() + _SETTLE_POLL_S))
+        self._flush_commits(deadline)
         self._leave(deadline)
         self.phase = WorkerPhase.STOPPED
         log.info("stopped", left_to_ledger=self.left, drained=drained)
@@ -222,11 +238,43 @@ class Worker:
         """Polls the group until nothing is between claim and settlement. Returns False at the deadline."""
         stages = self._stages
         while self._unsettled() or stages.source.busy:
-            if stages.clock.monotonic() >= deadline or stages.thread_group.failed.is_set():
+            if stages.clock.monotonic() >= deadline or self._waits_in_vain():
                 self.left = self._unsettled()
                 return False
-            stages.source.run_once()
+            self._turn_source()
         return True
+
+    def _waits_in_vain(self) -> bool:
+        """Returns whether a thread died, and nothing that is left can end without it."""
+        failure = self._stages.thread_group.failure
+        if failure is None:
+            return False
+        now = self._stages.clock.monotonic()
+        if any(pool.busy or pool.queued for pool in self._stages.pools):
+            self._called_at = now
+        return failure[0].startswith(_SETTLE) or now - self._called_at >= _NO_CALL_S
+
+    def _turn_source(self) -> None:
+        """Runs one round of the source during the drain. A source that fails is not asked again, and the
+        drain goes on without it."""
+        if self._source_failure is not None:
+            time.sleep(_SETTLE_POLL_S)
+            return
+        try:
+            self._stages.source.run_once()
+        except (SourceFailed, MemberFenced) as exc:
+            self._source_failure = exc
+
+    def _flush_commits(self, deadline: float) -> None:
+        """Commits the last offsets. A source that failed gets little time: the group may refuse its
+        commits, and another worker reads from the last ones that the broker has."""
+        now = self._stages.clock.monotonic()
+        if self._source_failure is not None:
+            deadline = min(deadline, now + _COMMIT_S)
+        try:
+            self._stages.source.flush_commits(max(deadline, now + _SETTLE_POLL_S))
+        except (SourceFailed, MemberFenced) as exc:
+            self._source_failure = self._source_failure or exc
 
     def _end_settling(self, drained: bool) -> None:
         stages = self._stages
@@ -256,7 +304,9 @@ class Worker:
     def _unsettled(self) -> int:
         return sum(pool.unsettled for pool in self._stages.pools)
 
-    def _raise_casualty(self) -> None:
+    def _raise_failure(self) -> None:
+        if self._source_failure is not None:
+            raise self._source_failure
         failure = self._stages.thread_group.failure
         if failure is not None:
             name, cause = failure

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from dispatcher.kafka.group_member import MemberFenced
+from dispatcher.kafka.source import SourceFailed
 from dispatcher.worker import LaneEntry, Worker, WorkerFailed, WorkerPhase, WorkerStages
 from idempotency.ledger import LedgerUnavailable
 from message.vocabulary import Lane
@@ -37,12 +39,21 @@ class Bench:
     def __init__(self, *, rounds: int = 2, unsettled: int = 3) -> None:
         self.notes: list[str] = []
         self.time = 100.0
+        self.tick = 0.0
+        """Time that passes at each look at the clock."""
         self.rounds = rounds
         self.stop = threading.Event()
         self.stop.set()
         note = self.notes
         self.pool: Any = Double(
-            "pool", note, lane=LANE.name, policy=LanePolicy(), unsettled=unsettled, paused=False
+            "pool",
+            note,
+            lane=LANE.name,
+            policy=LanePolicy(),
+            unsettled=unsettled,
+            paused=False,
+            busy=unsettled,
+            queued=0,
         )
         self.source: Any = Double("source", note, busy=False, absence=None, run_once=self._round)
         self.lease: Any = Double("heart", note)
@@ -75,7 +86,7 @@ class Bench:
             snapshot=Double("snapshot", note),  # type: ignore[arg-type]
             sums=Double("sums", note, run=idle),  # type: ignore[arg-type]
             thread_group=self.thread_group,
-            clock=SimpleNamespace(monotonic=lambda: self.time),  # type: ignore[arg-type]
+            clock=SimpleNamespace(monotonic=self._monotonic),  # type: ignore[arg-type]
         )
         self.stages = stages
         self.worker = Worker(stages, [LANE], DRAIN_S, self.stop)
@@ -85,12 +96,22 @@ class Bench:
         self.worker.run()
         return self.notes[self.notes.index("heart.draining") :]
 
+    def dies(self) -> None:
+        """A thread's function."""
+        raise RuntimeError("boom")
+
+    def _monotonic(self) -> float:
+        self.time += self.tick
+        return self.time
+
     def _round(self) -> None:
+        if self.worker.phase is WorkerPhase.RUNNING:
+            return
         self.notes.append("source.run_once")
         self.time += 0.1
         self.rounds -= 1
         if self.rounds == 0:
-            self.pool.unsettled = 0
+            self.pool.unsettled = self.pool.busy = 0
 
     def _settle(self) -> None:
         """As the real thread, for the crew's sake: it ends at once here."""
@@ -138,15 +159,74 @@ def test_the_deadline_ends_the_wait_and_the_rest_is_left_to_the_ledger() -> None
 def test_a_thread_that_died_ends_the_worker_loudly_after_its_drain() -> None:
     bench = Bench(rounds=10_000)
     bench.stop.clear()
-
-    def dies() -> None:
-        raise RuntimeError("boom")
-
-    bench.settle.run = dies
+    bench.settle.run = bench.dies
     with pytest.raises(WorkerFailed, match="thread settle-0 died: RuntimeError"):
         bench.worker.run()
     assert "heart.retire" in bench.notes
     assert bench.worker.phase is WorkerPhase.STOPPED
+
+
+def test_calls_under_way_end_and_are_settled_after_another_thread_died() -> None:
+    bench = Bench(rounds=30)
+    bench.stop.clear()
+    bench.stages.topics.run = bench.dies
+    with pytest.raises(WorkerFailed, match="thread topics died: RuntimeError"):
+        bench.worker.run()
+    assert (bench.worker.left, bench.rounds) == (0, 0)
+
+
+def test_what_only_the_dead_thread_could_end_is_waited_for_a_second_and_no_longer() -> None:
+    bench = Bench(rounds=10_000)
+    bench.pool.busy = 0
+    bench.stop.clear()
+    bench.stages.entries[0].intake.run = bench.dies
+    with pytest.raises(WorkerFailed, match="thread intake-0 died"):
+        bench.worker.run()
+    assert bench.worker.left == 3
+    assert bench.time - 100.0 < DRAIN_S / 2
+
+
+@pytest.mark.parametrize("failure", [SourceFailed("gone"), MemberFenced("another has the id")])
+def test_calls_under_way_end_and_are_settled_after_the_consumer_failed(
+    failure: Exception,
+) -> None:
+    bench = Bench(rounds=10_000)
+    bench.stop.clear()
+    bench.tick = 0.1
+    asked: list[str] = []
+
+    def fails() -> None:
+        asked.append("run_once")
+        threading.Timer(0.05, settled).start()
+        raise failure
+
+    def settled() -> None:
+        bench.pool.unsettled = bench.pool.busy = 0
+
+    bench.source.run_once = fails
+    with pytest.raises(type(failure)):
+        bench.worker.run()
+    assert asked == ["run_once"], "it is not asked again"
+    assert bench.worker.left == 0
+    assert bench.worker.phase is WorkerPhase.STOPPED
+    assert bench.notes.index("settle.stop") < bench.notes.index("heart.retire")
+
+
+@pytest.mark.parametrize("method", ["run_once", "flush_commits"])
+def test_a_consumer_that_fails_during_the_drain_does_not_end_it(method: str) -> None:
+    bench = Bench()
+    bench.pool.unsettled = 0 if method == "flush_commits" else 3
+    bench.tick = 0.1
+
+    def fails(*_: Any) -> None:
+        bench.pool.unsettled = 0
+        raise MemberFenced("another has the id")
+
+    setattr(bench.source, method, fails)
+    with pytest.raises(MemberFenced):
+        bench.worker.run()
+    assert bench.worker.phase is WorkerPhase.STOPPED
+    assert "heart.retire" in bench.notes
 
 
 def test_completion_ends_after_the_last_settle() -> None:
