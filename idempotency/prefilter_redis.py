@@ -15,6 +15,9 @@ from idempotency.prefilter import NoPrefilter, Prefilter
 
 TTL_MS: Final = 48 * 3_600_000
 """A message is unlikely to be read again later; the ledger still knows it then."""
+_EFFECT: Final = (
+    "slower; best_effort lanes send again what they read again, nothing else is sent twice"
+)
 
 
 class RedisPrefilter:
@@ -36,7 +39,7 @@ class RedisPrefilter:
         # Apart from the marks: no ledger has settled the keys of `best_effort` lanes.
         self._named = f"{prefix}:{identity}:first:"
         self._ttl_ms = ttl_ms
-        self._patience = OutageGuard("prefilter", "slower, nothing else", monotonic=monotonic)
+        self._patience = OutageGuard("prefilter", _EFFECT, monotonic=monotonic)
         self._lock = threading.Lock()  # guards the counters
 
     @property

@@ -90,13 +90,13 @@ class Commits:
 
     def acknowledged(self, error: Any, places: Sequence[Any]) -> None:
         """The consumer's on_commit: a position without an error is clean."""
+        too_large = False
         for place in places:
             assignment, position = self._sent.pop((place.topic, place.partition), (None, None))
             failure = place.error or error
             if failure is not None and failure.name() != _NO_OFFSET:
                 self._count("failed")
-                if failure.name() == _TOO_LARGE:
-                    self._metadata_limit //= 2  # this broker's limit is lower than the default
+                too_large |= failure.name() == _TOO_LARGE
                 log.warning(
                     "commit_failed",
                     topic=place.topic,
@@ -107,6 +107,8 @@ class Commits:
                 self._count("ok")
                 if assignment.state is not PartitionState.LOST and position.offset == place.offset:
                     self._acknowledged[assignment] = position
+        if too_large:
+            self._metadata_limit //= 2  # this broker's limit is lower than the default
         if error is not None and not places:
             self._sent.clear()
 
