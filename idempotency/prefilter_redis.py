@@ -39,18 +39,21 @@ class RedisPrefilter:
         # Apart from the marks: no ledger has settled the keys of `best_effort` lanes.
         self._named = f"{prefix}:{identity}:first:"
         self._ttl_ms = ttl_ms
+        # Two, since a server that is full or a replica answers questions and refuses writes: with one guard
+        # each answer would end the outage, and each write begin the next.
         self._patience = OutageGuard("prefilter", _EFFECT, monotonic=monotonic)
+        self._writing = OutageGuard("prefilter_marks", _EFFECT, monotonic=monotonic)
         self._lock = threading.Lock()  # guards the counters
 
     @property
     def errors(self) -> int:
         """Calls that Redis did not answer."""
-        return self._patience.errors
+        return self._patience.errors + self._writing.errors
 
     @property
     def skipped(self) -> int:
         """Calls not made during an outage of Redis."""
-        return self._patience.skipped
+        return self._patience.skipped + self._writing.skipped
 
     def lookup(self, keys: Sequence[str]) -> list[bytes | None]:
         names = [self._settled + key for key in keys]
@@ -68,11 +71,11 @@ class RedisPrefilter:
         names = [self._settled + key for key, _digest in settled]
         digests = [digest for _key, digest in settled]
         if names:
-            self._patience.ask(lambda: self._store.set(names, digests, self._ttl_ms))
+            self._writing.ask(lambda: self._store.set(names, digests, self._ttl_ms))
 
     def first(self, keys: Sequence[str]) -> list[bool]:
         names = [self._named + key for key in keys]
-        made = self._patience.ask(lambda: self._store.set_new(names, self._ttl_ms)) if names else []
+        made = self._writing.ask(lambda: self._store.set_new(names, self._ttl_ms)) if names else []
         return [True] * len(keys) if made is None else made
 
     def close(self) -> None:

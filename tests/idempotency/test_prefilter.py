@@ -213,6 +213,27 @@ def test_an_outage_is_logged_once_and_its_end_too() -> None:
     assert [entry["event"] for entry in logs] == ["prefilter.away", "prefilter.back"]
 
 
+class Full(Flaky):
+    """A store that answers questions and refuses writes, as a Redis without memory."""
+
+    def get(self, keys: list[str]) -> list[bytes | None]:
+        return [None] * len(keys)
+
+
+def test_a_server_that_refuses_writes_alone_is_one_outage_and_is_still_asked() -> None:
+    store, clock = Full(), Hands()
+    prefilter = RedisPrefilter(store, "a", monotonic=clock)  # type: ignore[arg-type]
+    with capture_logs() as logs:
+        for _ in range(5):
+            prefilter.lookup(KEYS)
+            prefilter.mark([(KEYS[0], MARK)])
+            clock.now += PAUSE_S
+        store.away = False
+        prefilter.mark([(KEYS[0], MARK)])
+    assert [entry["event"] for entry in logs] == ["prefilter_marks.away", "prefilter_marks.back"]
+    assert (prefilter.misses, prefilter.errors) == (5 * len(KEYS), 5)
+
+
 @pytest.fixture
 def mute() -> Iterator[int]:
     """A port that accepts and never answers."""
