@@ -78,6 +78,8 @@ class Intake:
         self._finished = finished
         self._gates = gates
         self._inbox: SimpleQueue[list[Work]] = SimpleQueue()
+        self._postponed: SimpleQueue[tuple[list[Work], list[list[Work]]]] = SimpleQueue()
+        """Prepared deliveries with their calls, from `postpone`."""
         self._ready: dict[str, deque[Work]] = {name: deque() for name in pools}
         self._since: dict[str, float] = {}
         """Monotonic time since when a lane has deliveries ready; for lanes that linger to fill calls."""
@@ -138,6 +140,9 @@ class Intake:
         with self.claiming:
             self._pause_s = _IDLE_S
             self.beat = self._clock.monotonic()
+            if not self._stopping:
+                for works, calls in drained(self._postponed):
+                    self.admit(works, calls)
             while works := self.take():
                 self.admit(works, self.prepared(works))
                 self.beat = self._clock.monotonic()
@@ -188,6 +193,11 @@ class Intake:
             self.abandon(works)
             return
         self.claimed(calls, to_send, ended)
+
+    def postpone(self, works: list[Work], calls: list[list[Work]]) -> None:
+        """Leaves the claim of prepared deliveries to the thread of `run`, which may wait for the ledger."""
+        self._postponed.put((works, calls))
+        self._wake.set()
 
     def claimed(self, calls: list[list[Work]], to_send: list[Work], ended: list[Work]) -> None:
         """Hands over the won deliveries to their lanes and the ended ones to settle."""
@@ -329,6 +339,8 @@ class Intake:
         self._finished.put(work)
 
     def _give_up_rest(self) -> None:
+        for works, _ in drained(self._postponed):
+            self.abandon(works)
         self._receive()
         for lane, ready in self._ready.items():
             while ready:

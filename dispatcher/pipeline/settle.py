@@ -214,8 +214,8 @@ class CombinedCommit:
         except LedgerUnavailable:
             self._intake.abandon(works)
             raise
-        if answered is None:
-            self._intake.admit(works, calls)
+        if answered is None:  # here the claim would hold up outcomes until the lease is renewed
+            self._intake.postpone(works, calls)
         else:
             self._intake.claimed(calls, *answered)
         return written

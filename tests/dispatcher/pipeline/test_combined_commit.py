@@ -99,16 +99,27 @@ def test_what_is_not_won_ends_here(bench: Riding) -> None:
     assert [one.end for one in ended if isinstance(one, Work)] == [known] * 2
 
 
-def test_with_a_lapsed_lease_the_outcomes_are_written_and_nothing_is_claimed(
+def test_with_a_lapsed_lease_the_outcomes_are_written_and_intake_claims_later(
     bench: Riding,
 ) -> None:
     bench.lease_holds = False
     assert bench.ride() == [True, True]
     assert bench.calls == ["ledger"]
-    given_up = [bench.finished.get_nowait() for _ in range(2)]
-    assert all(isinstance(one, Work) and one.end == GIVEN_UP for one in given_up), (
-        "the bench is stopping"
-    )
+    assert bench.finished.empty(), "settle waits for no lease: there may be more outcomes"
+    bench.lease_holds = True
+    bench.taking.run_once()
+    assert bench.calls == ["ledger", "claim"]
+    assert len(bench.queued()) == 2
+
+
+def test_what_was_left_to_intake_is_given_up_as_the_worker_stops(bench: Riding) -> None:
+    bench.lease_holds = False
+    bench.ride()
+    bench.taking.stop()
+    bench.taking.run_once()
+    given_up = [bench.finished.get_nowait() for _ in range(5)]
+    assert all(isinstance(one, Work) and one.end == GIVEN_UP for one in given_up)
+    assert sum(isinstance(one, Work) and one.taken for one in given_up) == 2
 
 
 def test_when_the_worker_must_go_and_the_ledger_is_away_the_claims_are_given_up(
