@@ -29,6 +29,8 @@ from dispatcher.pipeline.work import Assignment, KafkaRecord, PartitionState
 from message.envelope import EnvelopeError, Notification, check_account, check_arrival, decode
 from message.foreign_text import shown
 from message.kafka_errors import is_fatal
+from message.trace_context import HEADER as TRACE_HEADER
+from message.trace_context import trace_context
 from message.vocabulary import Lane, lane_of_topic
 from sending.runtime.clock import Clock
 
@@ -300,8 +302,7 @@ class Source:
         except EnvelopeError as exc:
             self._poisons.put(_poison(message, assignment, offset, exc, headers or []))
             return None
-        traceparent = _header(headers, "traceparent")
-        return KafkaRecord(assignment, offset, notification, payload, now, traceparent)
+        return KafkaRecord(assignment, offset, notification, payload, now, _traceparent(headers))
 
     def _check_account(self, notification: Notification, lane: Lane) -> None:
         known = self._accounts[lane]
@@ -481,10 +482,11 @@ def _poison(
     )
 
 
-def _header(headers: Headers, name: str) -> str | None:
+def _traceparent(headers: Headers) -> str | None:
+    """Returns the trace context of the first header with that name; None if it is none."""
     for key, value in headers:
-        if key == name and value:
-            return value.decode("ascii", "replace")
+        if key == TRACE_HEADER and value:
+            return trace_context(value.decode("ascii", "replace"))
     return None
 
 

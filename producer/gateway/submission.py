@@ -8,7 +8,6 @@ id: the record may be in Kafka, and a repeat with the same id doubles nothing.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, Protocol
@@ -19,6 +18,8 @@ from channels.registry import AccountError
 from hongyan_client.errors import BufferFull, ClientClosed, NotDelivered, SendFailed
 from hongyan_client.records import Acknowledged, Record
 from message.envelope import EnvelopeError, Notification, check_arrival
+from message.trace_context import HEADER as TRACE_HEADER
+from message.trace_context import trace_context
 from producer.gateway.api_keys import ApiKey
 from producer.gateway.envelope_limits import check_path, notification_fields, own_id
 from producer.gateway.problems import GatewayProblem, not_now
@@ -26,7 +27,6 @@ from sending.notification_check import Check, Ready, Render, prepared
 
 log = structlog.get_logger(__name__)
 
-_TRACEPARENT: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _AWAY: Final = "Kafka did not acknowledge it in time; repeat the request with the same id"
 
 
@@ -95,8 +95,8 @@ class Submission:
         """Hands the record over. Raises GatewayProblem with Retry-After while there is no room."""
         notification = ready.notification
         headers = [("hongyan-id", notification.id.encode())]
-        if _TRACEPARENT.fullmatch(traceparent):
-            headers.append(("traceparent", traceparent.encode()))
+        if context := trace_context(traceparent):
+            headers.append((TRACE_HEADER, context.encode()))
         topic = notification.lane.topic(self._prefix)
         record = Record(topic, notification.kafka_key.encode(), ready.value, headers)
         try:

@@ -312,6 +312,17 @@ def test_headers_are_asked_for_once_a_message() -> None:
     assert bench.inbox.poisons[0].headers == [("hongyan-id", b"x")]
 
 
+@pytest.mark.parametrize(
+    "value",
+    [b"a" * 900_000, b"00-1-2-01", b"\xff\xfe", b"00-" + b"0" * 32 + b"-b7ad6b7169203331-01"],
+)
+def test_what_is_no_trace_context_goes_into_no_event(value: bytes) -> None:
+    bench = Bench()
+    bench.assign(0)
+    bench.step(Message(0, message(0).value(), headers=[("traceparent", value)]))
+    assert [record.traceparent for record in bench.inbox.records] == [None]
+
+
 def test_an_account_that_serves_not_this_lane_is_poison() -> None:
     bench = Bench()
     bench.assign(0)
