@@ -396,7 +396,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "dispatcher.pipeline.claims:LedgerClaims.settle_and_claim.enter",
         "                return self._ledger.settle(settlements, self._ordered), None\n",
         "                pass\n",
-        (_RIDING + "test_with_a_lapsed_lease_the_outcomes_are_written_and_nothing_is_claimed",),
+        (_RIDING + "test_with_a_lapsed_lease_the_outcomes_are_written_and_intake_claims_later",),
     ),
     Mutation(
         "what is in doubt is not called again at once",
