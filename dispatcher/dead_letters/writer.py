@@ -63,6 +63,7 @@ class Poison:
         "offset",
         "payload",
         "size",
+        "weight",
     )
 
     def __init__(
@@ -84,6 +85,8 @@ class Poison:
         self.code = code
         self.detail = detail
         self.size = len(payload or b"")
+        self.weight = self.size + len(key or b"") + _bytes_of(headers)
+        """Bytes that it holds while it is not done."""
         self.form = LetterForm.WHOLE
         self.alone = False
         """Whether it is produced by itself: a batch with it was too large."""
@@ -302,6 +305,10 @@ class DeadLetterWriter:
             detail=poison.detail,
             origin=poison.origin,
         )
+
+
+def _bytes_of(headers: Headers) -> int:
+    return sum(len(name) + len(value or b"") for name, value in headers)
 
 
 def _say_stub(poison: Poison) -> None:

@@ -228,7 +228,7 @@ class Source:
     def _complete(self, record: KafkaRecord | Poison) -> None:
         """Moves the watermark, unless the partition is lost or the record must be read again."""
         assignment = record.assignment
-        self._flow[assignment.lane].remove(record.size)
+        self._flow[assignment.lane].remove(record.weight)
         given_back = isinstance(record, KafkaRecord) and record.given_back
         if assignment.state is not PartitionState.LOST and not given_back:
             assignment.offsets.complete(record.offset)
@@ -292,7 +292,6 @@ class Source:
         self, message: Any, assignment: Assignment, offset: int, now: int
     ) -> KafkaRecord | None:
         payload, headers = message.value(), headers_of(message)
-        self._flow[assignment.lane].add(len(payload or b""))
         try:
             if headers is None:
                 raise EnvelopeError(UNREADABLE_HEADERS, "headers", _HEADERS_LEFT_OUT)
@@ -300,9 +299,14 @@ class Source:
             check_arrival(notification, assignment.lane, now)
             self._check_account(notification, assignment.lane)
         except EnvelopeError as exc:
-            self._poisons.put(_poison(message, assignment, offset, exc, headers or []))
+            self._put_poison(_poison(message, assignment, offset, exc, headers or []))
             return None
+        self._flow[assignment.lane].add(len(payload))
         return KafkaRecord(assignment, offset, notification, payload, now, _traceparent(headers))
+
+    def _put_poison(self, poison: Poison) -> None:
+        self._flow[poison.assignment.lane].add(poison.weight)
+        self._poisons.put(poison)
 
     def _check_account(self, notification: Notification, lane: Lane) -> None:
         known = self._accounts[lane]
@@ -336,9 +340,8 @@ class Source:
         text = message.error().str()
         log.error("unreadable_batch", topic=place[0], partition=place[1], offset=offset, cause=text)
         if assignment.offsets.register(offset, moment) is OffsetStatus.NEW:
-            self._flow[assignment.lane].add(0)
             exc = EnvelopeError(UNREADABLE_REASON, "$", text)
-            self._poisons.put(_poison(None, assignment, offset, exc, []))
+            self._put_poison(_poison(None, assignment, offset, exc, []))
         self._consumer.seek(self._place(*place, offset + 1))
 
     def _observe(self) -> None:

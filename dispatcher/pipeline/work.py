@@ -100,6 +100,11 @@ class KafkaRecord:
         """Bytes of its payload."""
         return len(self.payload)
 
+    @property
+    def weight(self) -> int:
+        """Bytes that it holds while it is not done: neither its key nor its headers are kept."""
+        return len(self.payload)
+
 
 class Send(msgspec.Struct, frozen=True, gc=False):
     """The delivery goes to its provider."""

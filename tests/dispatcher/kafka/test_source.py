@@ -312,6 +312,21 @@ def test_headers_are_asked_for_once_a_message() -> None:
     assert bench.inbox.poisons[0].headers == [("hongyan-id", b"x")]
 
 
+def test_key_and_headers_of_poison_count_among_the_bytes_in_the_worker() -> None:
+    bench = Bench(max_bytes=1 << 20)
+    bench.assign(0)
+    heavy = [("x", b"a" * 600_000)]
+    bench.step(Message(0, b"{", headers=heavy))
+    bench.step()
+    assert bench.consumer.paused == []
+    bench.step(Message(1, b"{", headers=heavy))
+    bench.step()
+    assert bench.consumer.paused == [(TOPIC, 0)]
+    bench.done.put(bench.inbox.poisons)
+    bench.step()
+    assert bench.consumer.paused == []
+
+
 @pytest.mark.parametrize(
     "value",
     [b"a" * 900_000, b"00-1-2-01", b"\xff\xfe", b"00-" + b"0" * 32 + b"-b7ad6b7169203331-01"],
