@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from tracing.events import TraceEvent
+from tracing.events import Stage, TraceEvent
 
 DAY_MS: Final = 86_400_000
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(list[TraceEvent])
+_lenient_decoder = msgspec.json.Decoder(list[dict[str, Any]])
+_STAGES: Final = frozenset(stage.value for stage in Stage)
 _BACK, _TWICE = "\\", "\\\\"
 _SPECIAL = re.compile(r"[\\\x00-\x1f]")
 
@@ -42,8 +44,17 @@ def rows_of(events: Sequence[TraceEvent]) -> list[Row]:
 
 
 def events_in(texts: Iterable[str]) -> list[TraceEvent]:
-    """Returns the events of these rows' `events` columns."""
-    return [event for text in texts for event in _decoder.decode(text)]
+    """Returns the events of these rows' `events` columns. A later version's process may have written stages
+    that this program does not know: it leaves these events out."""
+    return [event for text in texts for event in _events_of(text)]
+
+
+def _events_of(text: str) -> list[TraceEvent]:
+    try:
+        return _decoder.decode(text)
+    except msgspec.ValidationError:
+        known = [one for one in _lenient_decoder.decode(text) if one.get("stage") in _STAGES]
+        return msgspec.convert(known, list[TraceEvent])
 
 
 def copy_text(rows: Iterable[Row]) -> str:

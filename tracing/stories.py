@@ -294,6 +294,9 @@ def _story(message: str, parts: Parts) -> Story:
     some: list[LedgerRow | TraceEvent | RebuiltDelivery] = [*rows, *events, *rebuilt]
     stored: list[LedgerRow | RebuiltDelivery] = [*rows, *rebuilt]
     keys = dict.fromkeys(part.delivery_key for part in some)
+    of_key: dict[str, list[TraceEvent]] = {key: [] for key in keys}
+    for event in events:
+        of_key[event.delivery_key].append(event)
     by_key = {row.delivery_key: row for row in rows}
     folded = {row.delivery_key: row for row in rebuilt}
     return Story(
@@ -304,7 +307,7 @@ def _story(message: str, parts: Parts) -> Story:
             _delivery(
                 key,
                 by_key.get(key),
-                [e for e in events if e.delivery_key == key],
+                of_key[key],
                 folded.get(key),
                 parts,
             )

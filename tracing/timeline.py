@@ -155,12 +155,17 @@ def _tells(traced: Sequence[Moment], row: LedgerRow, what: str = "") -> bool:
 def moments(events: Sequence[TraceEvent]) -> list[Moment]:
     """Returns every moment in order; an event carries the marks of earlier moments."""
     found: list[tuple[int, int, Moment]] = []
+    marked: set[tuple[object, ...]] = set()
     created = min((e.created_at for e in events if e.created_at), default=0)
     if created:
         found.append((created, -4, Moment(at=created, what="created")))
     for event in events:
-        # Several events may carry the same mark.
-        found += [mark for mark in _marks(event) if mark not in found]
+        for mark in _marks(event):
+            # Several events may carry the same mark.
+            identity = msgspec.structs.astuple(mark[2])
+            if identity not in marked:
+                marked.add(identity)
+                found.append(mark)
         found.append((event.at, _ORDER[event.stage], _moment(event)))
     found.sort(key=lambda entry: entry[:2])
     return [moment for _, _, moment in found]

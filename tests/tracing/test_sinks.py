@@ -1,5 +1,6 @@
 """Where events go: arrays in Kafka, rows in the database, and back as a timeline."""
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -229,6 +230,19 @@ def test_every_receiver_of_a_message_is_told_when_one_is_asked_for(ledger: Datab
     assert {key for key, _ in told(ledger, "order-1")} == {"k1", "k3"}
 
 
+def test_events_of_a_later_version_hide_no_others() -> None:
+    """While versions are mixed, or after a way back."""
+    texts = [
+        """[{"at":1,"stage":"later_stage","message_id":"m","new":{}},
+            {"at":2,"stage":"settled","message_id":"m","new":{}}]""",
+        '[{"at":3,"stage":"receipt","message_id":"m"}]',
+    ]
+    assert [(one.at, one.stage) for one in events_in(texts)] == [
+        (2, Stage.SETTLED),
+        (3, Stage.RECEIPT),
+    ]
+
+
 def test_nothing_is_told_of_what_nobody_knows(ledger: Database) -> None:
     assert find(ledger, "nobody") == []
 
@@ -290,6 +304,48 @@ def test_an_event_of_a_wrong_clock_lives_as_long_as_the_others_and_removes_none(
     assert clock.left() == ["m2", "m4", "wrong"]
     clock.sink.write([event("m5", at=clock.day(5))])
     assert clock.left() == ["m4", "m5"]
+
+
+@pytest.mark.parametrize("trace_url", ["sqlite"], indirect=True)
+def test_old_days_leave_sqlite_in_short_transactions(
+    clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One long statement would hold up the ledger's writers."""
+    monkeypatch.setattr("tracing.sinks.database._PAGE", 3)
+    monkeypatch.setattr("tracing.sinks.database._PAGES", 4)
+    for number in range(4):  # of a time when this host's clock was ahead
+        values = f"{NOW // DAY_MS + 400}, {NOW}, 'wrong{number}', '[]'"
+        clock.run(f"INSERT INTO trace_events (day, at, message_id, events) VALUES ({values})")
+    for number in range(18):
+        clock.sink.write([event(f"m{number:02}", at=clock.day(0))])
+    clock.sink.write([event("now", at=clock.day(3))])
+    assert len(clock.left()) == 4 + 10 + 1, "a look ends after some pages"
+    for later in (1, 2):
+        clock.day(3)
+        clock._now += later * 601_000
+        clock.sink.write([event(f"now{later}", at=clock._now)])
+    assert clock.left() == ["now", "now1", "now2", *(f"wrong{n}" for n in range(4))]
+
+
+@pytest.mark.parametrize("trace_url", ["postgresql"], indirect=True)
+def test_a_long_reader_holds_up_no_writer_of_the_trace(
+    clock: MovedClock, settings: Settings, ledger: Database
+) -> None:
+    """Whoever waits for the lock of a partition holds up every other writer."""
+    clock.sink.write([event("m0", at=clock.day(0))])
+    clock.day(4)
+    with ledger.connection() as backup:
+        backup.execute("BEGIN")
+        backup.execute("SELECT count(*) FROM trace_events")
+        begun = time.monotonic()
+        clock.sink.write([event("m4", at=clock._now)])
+        took = time.monotonic() - begun
+        backup.execute("COMMIT")
+    assert took < 4, "three steps, none of which waits for 5 s"
+    assert clock.left() == ["m0", "m4"]
+    clock._now += 601_000
+    clock.sink.write([event("m5", at=clock._now)])
+    assert clock.left() == ["m4", "m5"], "the old day is removed once its lock is free"
 
 
 @pytest.mark.parametrize("trace_url", ["postgresql"], indirect=True)
@@ -358,6 +414,17 @@ def test_one_event_tells_the_whole_way_by_its_marks() -> None:
         *("created", "received", "claimed", "called", "answered", "settled")
     ]
     assert [m.at - NOW for m in told_once] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_message_that_came_ten_thousand_times_is_told_soon() -> None:
+    """A producer may repeat an id, and its key may ask the gateway about it."""
+    came = [
+        event("m1", Stage.DUPLICATE, delivery_key="k1", at=NOW + n, received_at=NOW + n - 1)
+        for n in range(10_000)
+    ]
+    begun = time.process_time()
+    assert len(moments(came)) == 20_000
+    assert time.process_time() - begun < 2, "it took 4.6 s"
 
 
 def test_a_mark_that_several_events_carry_is_told_once() -> None:

@@ -18,7 +18,7 @@ import structlog
 
 from backends.settings import Settings
 from backends.sql.database import Database, database_url
-from backends.sql.errors import SqlError
+from backends.sql.errors import SqlError, SqlTimeout, judged
 from tracing.drops import Drops
 from tracing.events import TraceEvent
 from tracing.recorder import Sink, SinkAway
@@ -34,6 +34,15 @@ _NOW: Final = "SELECT hongyan_now()"
 _PARTITIONS: Final = """
 SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
  WHERE i.inhparent = 'trace_events'::regclass"""
+_LOCK_WAIT: Final = "300ms"
+"""Longest wait for the locks of a partition. A long reader, such as a backup, has them for hours, and every
+other writer would wait behind this process."""
+_OLDEST: Final = "SELECT rowid, day FROM trace_events WHERE rowid > ? ORDER BY rowid LIMIT ?"
+_DELETE: Final = "DELETE FROM trace_events WHERE rowid = ?"
+_PAGE: Final = 1_000
+"""Rows that SQLite deletes in one transaction: the ledger's writers wait for it."""
+_PAGES: Final = 50
+"""Pages of one look; the next look goes on."""
 _LOCK: Final = 0x686F6E7974726163
 _EPOCH = date(1970, 1, 1)
 _NAME = re.compile(r"trace_events_\d{8}")
@@ -66,7 +75,9 @@ class DatabaseSink:
         self._now_ms = now_ms
         self._monotonic = monotonic
         self._day = -1
-        """The database's day since the epoch, whose partition was made; -1: none yet."""
+        """The database's day since the epoch; -1: not asked yet."""
+        self._prepared = -1
+        """The day whose partition was made, and whose old days were removed; -1: none yet."""
         self._ask_at = monotonic()
 
     def write(self, events: Sequence[TraceEvent]) -> None:
@@ -87,11 +98,10 @@ class DatabaseSink:
         """Asks for the database's day, at times, and prepares a new one."""
         if self._monotonic() < self._ask_at:
             return
-        day = self._today(connection)
+        self._day = self._today(connection)
         self._ask_at = self._monotonic() + CLOCK_S
-        if day != self._day:
-            self._day = day
-            self._prepare_day(connection, day)
+        if self._day != self._prepared and self._prepare_day(connection, self._day):
+            self._prepared = self._day
 
     def _today(self, connection: Any) -> int:
         if self._database.is_postgres:
@@ -105,16 +115,15 @@ class DatabaseSink:
         today, first, last = self._day, self._day - self._keep_days, self._day + 1
         return [row if first <= row.day <= last else row._replace(day=today) for row in rows]
 
-    def _prepare_day(self, connection: Any, day: int) -> None:
+    def _prepare_day(self, connection: Any, day: int) -> bool:
+        """Returns False if a later look must go on."""
         oldest = day - self._keep_days
         if not self._database.is_postgres:
-            connection.execute("DELETE FROM trace_events WHERE day < ?", (oldest,))
-            return
+            return _delete_old(connection, oldest, day)
         # A failed step undoes no other. The default partition takes the rows all the same.
-        for coming in (day, day + 1):
-            _try(connection, _make_partition, coming)
-        _try(connection, _drop_partitions, oldest)
-        _try(connection, _empty_default, oldest)
+        tried = [_try(connection, _make_partition, coming) for coming in (day, day + 1)]
+        tried += [_try(connection, step, oldest) for step in (_drop_partitions, _empty_default)]
+        return all(tried)
 
 
 @contextmanager
@@ -138,17 +147,43 @@ def _insert(connection: Any, rows: Sequence[Row]) -> None:
     connection.execute("COMMIT")
 
 
-def _try(connection: Any, step: Callable[[Any, int], None], day: int) -> None:
-    """Does the step in a transaction of its own; logs what it raises."""
+def _delete_old(connection: Any, oldest: int, today: int) -> bool:
+    """Deletes rows of earlier days from SQLite, page by page. Returns False if there may be more.
+
+    Rows are in the order of their days, but for those that were written under a wrong clock: days to come
+    are passed over, and the first page of days that are kept is the end."""
+    after = -1
+    for _ in range(_PAGES):
+        page = connection.execute(_OLDEST, (after, _PAGE)).fetchall()
+        old = [(rowid,) for rowid, day in page if day < oldest]
+        if old:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(_DELETE, old)
+            connection.execute("COMMIT")
+        elif any(day <= today + 1 for _, day in page):
+            return True
+        if len(page) < _PAGE:
+            return True
+        after = page[-1][0]
+    return False
+
+
+def _try(connection: Any, step: Callable[[Any, int], None], day: int) -> bool:
+    """Does the step in a transaction of its own; logs what it raises. Returns False if a lock was not
+    free."""
     try:
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_WAIT}'")
             step(connection, day)
     except Exception as exc:
+        free = not isinstance(judged(exc), SqlTimeout)
         cause = str(exc).partition("\n")[0]
         log.warning(
             "trace_partitions_not_made", step=step.__name__.strip("_"), day=day, cause=cause
         )
+        return free
+    return True
 
 
 def _make_partition(connection: Any, day: int) -> None:
