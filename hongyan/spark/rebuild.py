@@ -37,14 +37,19 @@ def run_job(context: JobContext) -> JobResult:
     """Runs one rebuild. Returns its figures, and what is to be written with the run's end."""
     from spark_jobs.rebuild.job import Surroundings, run
 
-    newest = Runs(context.database, clock_of(context.database)).newest("rebuild")
+    runs = Runs(context.database, clock_of(context.database))
+    newest, ingest = runs.newest("rebuild"), runs.newest("ingest")
     around = Surroundings(
         earlier=newest.figures if newest else None,
         levels=_levels(context),
         keys_of=keys_by(context.settings.database.payload_key),
     )
     figures = run(context.spark, context.warehouse, context.config, around)
-    return JobResult(figures=figures.as_json(), also=_writer(context.run_id, figures))
+    return JobResult(
+        figures=figures.as_json(),
+        watermark=ingest.watermark if ingest is not None else None,
+        also=_writer(context.run_id, figures),
+    )
 
 
 def keys_by(payload_key: str) -> Callable[[SealedRecord], Sequence[str]]:
