@@ -32,6 +32,15 @@ _OPTIONS: Final = {
     "target_session_attrs": "targetServerType",
 }
 """Options of libpq to those of the JDBC driver."""
+ANSWER_S: Final = 900
+"""Longest wait for bytes of the server; a count of the whole ledger takes less. Without a limit a job waits
+for ever if the server is frozen or its host is gone."""
+_PATIENCE: Final = {
+    "connectTimeout": "10",
+    "socketTimeout": str(ANSWER_S),
+    "tcpKeepAlive": "true",
+}
+"""Options of the JDBC driver, where the URL names no other value."""
 _VALUES: Final = {
     "target_session_attrs": {
         "any": "any",
@@ -111,7 +120,7 @@ def jdbc_login(url: str, base: str, key: str) -> JdbcLogin:
 
 
 def _postgres_url(url: URL, key: str) -> str:
-    options = {}
+    options = dict(_PATIENCE)
     for name, value in url.query.items():
         if name not in _OPTIONS:
             raise SettingsError(
@@ -125,7 +134,7 @@ def _postgres_url(url: URL, key: str) -> str:
 
     host = url.host or "127.0.0.1"
     place = f"{host}:{url.port or _POSTGRES_PORT}/{quote(url.database or '')}"
-    return f"jdbc:postgresql://{place}{'?' if options else ''}{urlencode(options)}"
+    return f"jdbc:postgresql://{place}?{urlencode(options)}"
 
 
 def _jdbc_value(name: str, value: str, key: str) -> str:

@@ -18,6 +18,9 @@ from hongyan.spark.jars import JARS, NoJars, fetched, jar_files
 from hongyan.spark.kafka_options import kafka_options
 from hongyan.spark.wiring import jdbc_login, job_config
 
+PATIENCE = "connectTimeout=10&socketTimeout=900&tcpKeepAlive=true"
+"""Without it a job waits for ever for a server that is frozen."""
+
 
 def test_secrets_are_in_no_repr(tmp_path: Path) -> None:
     settings = Settings(
@@ -33,7 +36,7 @@ def test_secrets_are_in_no_repr(tmp_path: Path) -> None:
     config = job_config(settings)
     assert "-secret" not in repr(config)
     assert (config.ledger.user, config.ledger.password) == ("hongyan", "db-secret")
-    assert config.ledger.url == "jdbc:postgresql://db:5433/ledger"
+    assert config.ledger.url == f"jdbc:postgresql://db:5433/ledger?{PATIENCE}"
     assert "sasl-secret" in config.kafka["kafka.sasl.jaas.config"]
     assert config.warehouse == str(tmp_path / "warehouse")
 
@@ -43,7 +46,7 @@ def test_a_replica_and_an_object_store_are_taken_as_they_are() -> None:
         ledger_url="postgresql://r:p@replica/ledger?sslmode=require", warehouse="s3a://bucket/h"
     )
     config = job_config(Settings(spark=spark))
-    assert config.ledger.url == "jdbc:postgresql://replica:5432/ledger?sslmode=require"
+    assert config.ledger.url == f"jdbc:postgresql://replica:5432/ledger?{PATIENCE}&sslmode=require"
     assert config.warehouse == "s3a://bucket/h"
 
 
@@ -69,7 +72,13 @@ def test_an_option_without_a_counterpart_is_refused() -> None:
 )
 def test_the_kind_of_server_is_spelt_as_the_jdbc_driver_knows_it(libpq: str, jdbc: str) -> None:
     login = jdbc_login(f"postgresql://h/d?target_session_attrs={libpq}", ".", "spark.ledger_url")
-    assert login.url == f"jdbc:postgresql://h:5432/d?targetServerType={jdbc}"
+    assert login.url == f"jdbc:postgresql://h:5432/d?{PATIENCE}&targetServerType={jdbc}"
+
+
+def test_the_urls_own_patience_counts() -> None:
+    login = jdbc_login("postgresql://h/d?connect_timeout=3", ".", "spark.ledger_url")
+    assert "connectTimeout=3&" in login.url
+    assert "connectTimeout=10" not in login.url
 
 
 def test_a_kind_of_server_that_nobody_knows_is_refused() -> None:
