@@ -22,6 +22,24 @@ UPDATE spark_runs
 _BEGIN: Final = text("""
 INSERT INTO spark_runs (job, holder, started_at, state) VALUES (:job, :holder, :now, 'RUNNING')
 RETURNING id""")
+KEPT_MS: Final = 60 * 86_400_000
+"""Time for which runs stay on record."""
+KEPT_POSITIONS: Final = 100
+"""Newest runs that keep their positions: some 50 KB of JSON each."""
+_PAGE: Final = 500
+"""Runs that one begin looks at, of those that may go and of those whose positions may."""
+_IS_NEEDED: Final = """
+state = 'RUNNING' OR (state = 'DONE' AND NOT EXISTS (
+    SELECT 1 FROM spark_runs AS later
+     WHERE later.job = spark_runs.job AND later.id > spark_runs.id AND later.state = 'DONE'))"""
+"""A job's newest run that was done: the next one goes on from it."""
+_FORGET: Final = text(f"""
+DELETE FROM spark_runs
+ WHERE id IN (SELECT id FROM spark_runs ORDER BY id LIMIT :page)
+   AND started_at < :before AND NOT ({_IS_NEEDED})""")  # noqa: S608 - ours
+_SHORTEN: Final = text(f"""
+UPDATE spark_runs SET positions = ''
+ WHERE id > :upto - :page AND id <= :upto AND positions <> '' AND NOT ({_IS_NEEDED})""")  # noqa: S608
 _POSITIONS: Final = text("UPDATE spark_runs SET positions = :positions WHERE id = :id")
 _END: Final = text("""
 UPDATE spark_runs
@@ -56,7 +74,7 @@ class SparkRun(NamedTuple):
     """RUNNING | DONE | FAILED"""
     error: str | None
     positions: str
-    """JSON of `spark_jobs.positions.Positions`; empty for a job that takes none."""
+    """JSON of `spark_jobs.positions.Positions`; empty for a run that took none, and for an old one."""
     watermark: int | None
     """The broker's time up to which everything was read."""
     figures: dict[str, Any]
@@ -67,11 +85,14 @@ class Runs(LedgerPart):
 
     def begin(self, job: str, holder: str) -> int:
         """Opens a run. Returns its number. The caller must hold the duty, and has one run at a time: all
-        open runs are over."""
+        open runs are over. What nobody needs of old runs goes."""
         with self._begin() as (connection, now):
             named = {"job": job, "holder": holder, "now": now}
             connection.execute(_ABANDON, {**named, "left": _LEFT, "unwritten": _UNWRITTEN})
-            return int(connection.execute(_BEGIN, named).scalar_one())
+            run_id = int(connection.execute(_BEGIN, named).scalar_one())
+            connection.execute(_FORGET, {"before": now - KEPT_MS, "page": _PAGE})
+            connection.execute(_SHORTEN, {"upto": run_id - KEPT_POSITIONS, "page": _PAGE})
+            return run_id
 
     def positions(self, run_id: int, json: str) -> None:
         """Notes Kafka's positions as they were before the run read anything."""

@@ -96,6 +96,33 @@ def test_a_run_whose_end_could_not_be_written_is_over_with_the_next_one(runs: Ru
     assert runs.list(5)[1].error == "its process ended before the run did"
 
 
+def test_old_runs_go_and_keep_no_positions(
+    database: Database, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cycle every 30 s writes some 600 MB of positions a day."""
+    monkeypatch.setattr("idempotency.lost.runs.KEPT_POSITIONS", 3)
+    numbers = []
+    for job in ("ingest", *["lost"] * 6, "ingest"):
+        numbers.append(runs.begin(job, "host-1"))
+        runs.positions(numbers[-1], '{"taken_at":5}')
+        if len(numbers) != 5:
+            runs.done(numbers[-1], None, {})
+    for _ in range(4):
+        runs.failed(runs.begin("audit", "host-1"), "x")
+    with_positions = [one.id for one in reversed(runs.list(50)) if one.positions]
+    # The newest one of each job is where the next one goes on.
+    assert with_positions == [numbers[6], numbers[7]]
+    with database.begin() as connection:
+        connection.execute(
+            text("UPDATE spark_runs SET started_at = 5 WHERE id < :id"), {"id": numbers[7]}
+        )
+    last = runs.begin("audit", "host-1")
+    assert [one.id for one in reversed(runs.list(50))] == [
+        *numbers[6:],
+        *range(numbers[7] + 1, last + 1),
+    ]
+
+
 def test_the_holder_of_the_duty_has_a_name(database: Database, runs: Runs) -> None:
     duties = Duties(database, clock_of(database))
     assert runs.holder() == ""
