@@ -9,7 +9,10 @@ import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from message.envelope import CONTROL, MAX_RECEIVER
+
 DAY_MS = 86_400_000
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def frame_of(spark: SparkSession, ddl: str, rows: Sequence[Any]) -> DataFrame:
@@ -23,6 +26,11 @@ def frame_of(spark: SparkSession, ddl: str, rows: Sequence[Any]) -> DataFrame:
 def day_of(timestamp: Column) -> Column:
     """Returns the UTC date of epoch milliseconds."""
     return F.date_from_unix_date(F.floor(timestamp / DAY_MS).cast("int"))
+
+
+def kept(text: Column) -> Column:
+    """Returns the text as PostgreSQL and its indexes take it: without control characters, not too long."""
+    return F.regexp_replace(F.left(text, F.lit(MAX_RECEIVER)), CONTROL, _REPLACEMENT)
 
 
 def header(name: str, headers: Column) -> Column:

@@ -14,7 +14,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from message.envelope import (
-    CONTROL,
     MAX_BYTES,
     MAX_ID,
     MAX_RECEIVER,
@@ -23,7 +22,7 @@ from message.envelope import (
     VERSION,
 )
 from message.vocabulary import CHANNELS, KINDS
-from spark_jobs.frames import day_of
+from spark_jobs.frames import day_of, kept
 from spark_jobs.ingest.receivers import delivery_key, mask, normalised, receiver_hash
 from spark_jobs.warehouse import columns_of
 
@@ -38,7 +37,6 @@ _STRICT: Final = {
     "mode": "PERMISSIVE",
 }
 _ID: Final = rf"^[\x20-\x7e]{{1,{MAX_ID}}}\z"
-_REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 _TRACEPARENT: Final = "traceparent"
 
 
@@ -59,16 +57,16 @@ def _columns(envelope: Column) -> list[Column]:
         day_of(F.col("timestamp")).alias("day"),
         *(F.col(name) for name in ("topic", "topic_id", "partition", "offset", "timestamp")),
         envelope["id"].alias("message_id"),
-        *(_kept(envelope[name]).alias(name) for name in ("biz_id", "account")),
+        *(kept(envelope[name]).alias(name) for name in ("biz_id", "account")),
         # Empty, they name nothing (`message.envelope`).
         *(
-            F.nullif(_kept(envelope[name]), F.lit("")).alias(name)
+            F.nullif(kept(envelope[name]), F.lit("")).alias(name)
             for name in ("ordering_key", "resend_of")
         ),
         F.col("lane"),
         _number(envelope["created_at"]).alias("created_at"),
         _number(envelope["ttl_ms"]).alias("ttl_ms"),
-        _kept(envelope["template"]["id"]).alias("template"),
+        kept(envelope["template"]["id"]).alias("template"),
         _header(_TRACEPARENT).alias("traceparent"),
         _deliveries(envelope).alias("deliveries"),
         F.col("problem"),
@@ -80,11 +78,6 @@ def _header(name: str) -> Column:
     from spark_jobs.frames import header
 
     return F.when(F.col("problem").isNull(), header(name, F.col("headers")))
-
-
-def _kept(text: Column) -> Column:
-    """Returns the text as PostgreSQL and its indexes take it: without control characters, not too long."""
-    return F.regexp_replace(F.left(text, F.lit(MAX_RECEIVER)), CONTROL, _REPLACEMENT)
 
 
 def _number(text: Column) -> Column:

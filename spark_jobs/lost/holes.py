@@ -33,8 +33,8 @@ def in_holes(named: DataFrame, holes: DataFrame) -> DataFrame:
     placed = named.where(f.col("origin").rlike("^[^/]+/[0-9]+/[0-9]+$")).withColumns(
         {
             "topic": parts[0],
-            "partition": parts[1].cast("int"),
-            "offset": parts[2].cast("bigint"),
+            "partition": parts[1].try_cast("int"),
+            "offset": parts[2].try_cast("bigint"),
         }
     )
     bounds = f.broadcast(holes.select(*_PLACE, "first", "next"))

@@ -48,4 +48,4 @@ def _topic() -> Column:
 
 
 def _offset() -> Column:
-    return F.split("origin", "/").getItem(2).cast("bigint")
+    return F.split("origin", "/").getItem(2).try_cast("bigint")

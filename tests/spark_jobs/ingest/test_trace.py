@@ -9,6 +9,9 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.ingest.dead_letters import dead_letters_of, parsed_dead
 from spark_jobs.ingest.trace import events_of, foreign_of, parsed_trace, trace_records_of
+from spark_jobs.rebuild.fold import fold, one_pass
+from spark_jobs.rebuild.gaps import gaps
+from spark_jobs.rebuild.parts import event_parts
 from tests.spark_jobs.ingest.making import AT, kafka_frame, wire
 from tracing.events import Stage, TraceEvent
 from tracing.record_headers import record_headers
@@ -98,6 +101,57 @@ def test_events_keep_every_field_and_get_their_numbers(spark: SparkSession) -> N
         (7, "half_headers", len(values[7])),
     ]
     parsed.unpersist()
+
+
+def test_a_strangers_record_ends_no_later_run(spark: SparkSession) -> None:
+    """A sum over the greatest numbers, or a NUL on its way into PostgreSQL, would fail in each run anew."""
+    greatest = 2**63 - 1
+    one = msgspec.to_builtins(FULL)
+    odd = {
+        **one,
+        "created_at": -greatest - 1,
+        "answered_at": greatest,
+        "template": "a\0\0b\\u0000",
+        "lane": "x" * 9_000,
+        "account": "鸿" * 9_000,
+    }
+    values = [
+        msgspec.json.encode([one, one]),
+        msgspec.json.encode([odd, {**one, "at": greatest}, {**one, "at": -1}]),
+    ]
+    headers = [
+        {"hongyan-trace-life": b"a\0b", "hongyan-trace-first": str(greatest).encode()},
+        {
+            "hongyan-trace-life": b"\xff\0b" + b"x" * 9_000,
+            "hongyan-trace-first": str(2**53).encode(),
+            "hongyan-trace-dropped": str(greatest).encode(),
+        },
+    ]
+    frame = kafka_frame(spark, values, topic="hongyan.trace", headers=headers)
+    parsed = parsed_trace(frame).cache()
+    events = events_of(parsed).cache()
+    found = events.orderBy("id").collect()
+    assert [row.id for row in found[:2]] == ["hongyan.trace/3/0/0", "hongyan.trace/3/0/1"]
+    assert len(found) == 3, "times outside of the calendar are those of no event"
+    assert (found[2].template, found[2].created_at, found[2].answered_at) == (
+        "a\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}b\\u0000",
+        None,
+        None,
+    )
+    assert (len(found[2].lane), len(found[2].account)) == (64, 256)
+    assert [row.problem for row in foreign_of(parsed).orderBy("offset").collect()] == [
+        "half_headers",
+        "strange_events",
+    ]
+    (life,) = gaps(trace_records_of(parsed), None)
+    assert "\0" not in life.life
+    assert len(life.life) == 256
+    assert (life.missing, life.dropped) == (2**53, 2**53)
+    with one_pass(spark):
+        rows = fold(event_parts(events)).collect()
+    assert [row.delivery_key for row in rows] == ["k" * 32]
+    parsed.unpersist()
+    events.unpersist()
 
 
 def test_a_dead_letter_has_the_workers_origin(spark: SparkSession) -> None:

@@ -245,7 +245,10 @@ def test_missing_stages_are_named_with_their_cause(spark: SparkSession) -> None:
         frame(
             spark,
             "dead_letters",
-            [{"day": DAY, "origin": origin_of(records[3]), "reason": "no_lane"}],
+            [
+                {"day": DAY, "origin": origin_of(records[3]), "reason": "no_lane"},
+                {"day": DAY, "origin": f"t/0/{2**63}", "reason": "a stranger's"},
+            ],
         ),
         frame(spark, "records", records),
     )
