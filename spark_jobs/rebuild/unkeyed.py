@@ -89,10 +89,11 @@ def _by_events(bare: DataFrame, events: DataFrame, count: int) -> DataFrame:
         F.size(F.filter("deliveries", lambda to: to["delivery_key"].isNull())).alias("wanted"),
     ).dropDuplicates(["place"])
     seen = events.where(F.col("origin").isNotNull() & (F.col("delivery_key") != ""))
-    places = each.select("place")
+    # A topic that was made anew has other messages at these places.
+    places = each.select("place", F.col("message_id").alias("named"))
     near = seen.join(
         F.broadcast(places) if count <= _BROADCAST else places,
-        on=F.col("origin") == F.col("place"),
+        on=(F.col("origin") == F.col("place")) & (F.col("message_id") == F.col("named")),
         how="left_semi",
     )
     keys = near.groupBy(F.col("origin").alias("place")).agg(

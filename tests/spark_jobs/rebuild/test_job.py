@@ -237,8 +237,14 @@ def test_receivers_without_a_key_get_it_from_events_then_from_the_body(runs: Run
         records=[told, sealed, gone],
         events=[
             event(
-                "settled", NOON, "k-event", state="SENT", origin=origin_of(told), receiver="+86***1"
-            )
+                *("settled", NOON, "k-event"),
+                message_id="told",
+                state="SENT",
+                origin=origin_of(told),
+                receiver="+86***1",
+            ),
+            # Of a topic of this name that was deleted.
+            event("settled", NOON, "k-past", message_id="past", origin=origin_of(told)),
         ],
     )
     figures = runs.rebuild()
@@ -249,9 +255,12 @@ def test_receivers_without_a_key_get_it_from_events_then_from_the_body(runs: Run
         "k-event": origin_of(told),
         "known": origin_of(sealed),
         "k-body": origin_of(sealed),
+        "k-past": origin_of(told),
     }
     assert rows["k-event"]["receiver"] == "+86***1"
-    runs.ingest(events=[event("settled", NOON + 9, "k-late", state="SENT", origin=origin_of(gone))])
+    assert rows["k-past"]["appended_at"] is None, "the record is another message's"
+    told_late = event("settled", NOON + 9, "k-late", message_id="gone", state="SENT")
+    runs.ingest(events=[{**told_late, "origin": origin_of(gone)}])
     assert runs.rebuild().keys_unknown == 0
     (late,) = [row for row in runs.table() if row["delivery_key"] == "k-late"]
     assert (late["appended_at"], late["missing"]) == (NOON, ["claimed:trace"])
