@@ -31,6 +31,7 @@ ROWS: Final = "delivery_key STRING, state STRING"
 KEYS_PER_QUESTION: Final = 2_000
 """Most keys, about, of one statement: 70 KB of text."""
 MESSAGES_PER_QUESTION: Final = 1_000
+PLACES_PER_QUESTION: Final = 1_000
 MOST_KEYS: Final = 1_000_000
 """With more keys to ask about, whole ranges of the newest days are read instead."""
 RANGES: Final = 256
@@ -145,11 +146,11 @@ class LedgerReader:
     def last_offsets(self, places: Sequence[tuple[str, int, int, int]]) -> DataFrame:
         """Returns (topic, partition, offset): the greatest offset with a row within each of the places,
         given as topic, partition, first and next."""
-        found = self._empty("topic STRING, partition INT, offset BIGINT")
-        for place in places:
-            found = found.unionByName(
-                self._answer(sql.last_offset(*place), "topic STRING, partition INT, offset BIGINT")
-            )
+        schema = "topic STRING, partition INT, offset BIGINT"
+        found = self._empty(schema)
+        for start in range(0, len(places), PLACES_PER_QUESTION):
+            some = places[start : start + PLACES_PER_QUESTION]
+            found = found.unionByName(self._answer(sql.last_offsets(some), schema))
         return found
 
     def recalls(self) -> DataFrame:

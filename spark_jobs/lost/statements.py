@@ -105,15 +105,22 @@ SELECT delivery_key, lane, account, message_id, biz_id,
  WHERE state = 'SENT' AND updated_at >= {int(since)} AND updated_at < {int(until)}"""  # noqa: S608
 
 
-def last_offset(topic: str, partition: int, first: int, next_: int) -> str:
-    """Returns the statement for the greatest offset with a row within these. Topics are of our own names;
-    Kafka's have no quote."""
+def last_offsets(places: Sequence[tuple[str, int, int, int]]) -> str:
+    """Returns the statement for the greatest offset with a row within each of these places (topic,
+    partition, first, next). No index leads from an offset to its row: it reads the ledger once for all of
+    them. Topics are of our own names; Kafka's have no quote."""
+    values = ", ".join(
+        f"('{topic}', {int(partition)}, {int(first)}, {int(next_)})"
+        for topic, partition, first, next_ in places
+    )
     return f"""
-SELECT kafka_topic AS topic, kafka_partition AS partition, max(kafka_offset) AS "offset"
-  FROM deliveries
- WHERE kafka_topic = '{topic}' AND kafka_partition = {int(partition)}
-   AND kafka_offset >= {int(first)} AND kafka_offset < {int(next_)}
- GROUP BY kafka_topic, kafka_partition"""  # noqa: S608
+SELECT h.topic, h.partition, max(d.kafka_offset) AS "offset"
+  FROM (SELECT column1 AS topic, column2 AS partition, column3 AS first, column4 AS next
+          FROM (VALUES {values}) AS v) AS h
+  JOIN deliveries AS d
+    ON d.kafka_topic = h.topic AND d.kafka_partition = h.partition
+   AND d.kafka_offset >= h.first AND d.kafka_offset < h.next
+ GROUP BY h.topic, h.partition, h.first"""  # noqa: S608
 
 
 def in_archive(tables: Sequence[str]) -> str:

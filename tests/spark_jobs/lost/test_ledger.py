@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import time
 from datetime import UTC, date, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -225,6 +226,27 @@ def test_the_rows_of_messages_with_any_id(spark: SparkSession, rows: LedgerRows)
     assert [row["delivery_key"] for row in found] == [KEYS[1]]
 
 
+def test_all_holes_cost_one_read_of_the_ledger(
+    spark: SparkSession, postgres: LedgerRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run on a cluster of 30 lanes finds 360 holes: each log begins above its first offset."""
+    for number in range(10):
+        delivery(postgres, number, kafka_partition=number)
+    one, asked = reader(spark, postgres), []
+    answer = one._answer
+
+    def counted(*some: Any) -> DataFrame:
+        asked.append(some)
+        return cast("DataFrame", answer(*some))
+
+    monkeypatch.setattr(one, "_answer", counted)
+    found = one.last_offsets([("t", partition, 0, 1_000) for partition in range(360)])
+    assert {(row["partition"], row["offset"]) for row in found.collect()} == {
+        (number, number) for number in range(10)
+    }
+    assert len(asked) == 1
+
+
 def test_recalls_are_read(spark: SparkSession, rows: LedgerRows) -> None:
     rows.insert("recalls", kind="biz", name="order-1", made_at=5, until=9)
     assert [tuple(row) for row in reader(spark, rows).recalls().collect()] == [
@@ -262,3 +284,17 @@ def test_a_ledger_that_is_away_is_one_sentence(spark: SparkSession, login: JdbcL
     assert said.startswith("the ledger did not answer, so nothing is looked for in this run")
     assert "\n" not in said
     assert "S3cret!" not in said
+
+
+def test_a_server_that_says_nothing_ends_the_wait(spark: SparkSession) -> None:
+    """Its host may be gone: no answer will ever come."""
+    from hongyan.spark.wiring import ANSWER_S, jdbc_login
+    from spark_jobs.lost.ledger import LedgerAway, LedgerReader
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        login = jdbc_login(f"postgresql://u:p@127.0.0.1:{port}/d", ".", "database.url")
+        url = login.url.replace(f"socketTimeout={ANSWER_S}", "socketTimeout=1")
+        assert url != login.url
+        with pytest.raises(LedgerAway, match="did not answer"):
+            LedgerReader(spark, JdbcLogin(url, login.driver, "u", "p"), 2).recalls()
