@@ -96,6 +96,7 @@ def scope_of(last: SparkRun | None, identity: str, now: int, open_days: int) -> 
         decided=decided,
         since=_since(last),
         hours_from=_hours_from(figures, identity, decided.taken_at, now, open_days),
+        restored_at=_restored_at(figures, identity, now),
     )
 
 
@@ -114,6 +115,12 @@ def _since(last: SparkRun) -> date | None:
     oldest = last.figures.get("oldest_day")
     newest = datetime.fromtimestamp(last.watermark / 1000, UTC).date()
     return min(newest, date.fromisoformat(oldest) if oldest else newest) - timedelta(days=1)
+
+
+def _restored_at(figures: dict[str, Any], identity: str, now: int) -> int:
+    """Returns the time of the run that first saw this identity after another one; 0: none did."""
+    known: int = figures.get("restored_at", 0)
+    return now if figures.get("identity", identity) != identity else known
 
 
 def _hours_from(

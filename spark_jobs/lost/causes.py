@@ -93,21 +93,18 @@ def not_recalled(found: DataFrame, events: DataFrame, recalls: DataFrame) -> Dat
     return left.where(~taken_back).drop("recalled_at")
 
 
-def record_candidates(
-    left: DataFrame, records: DataFrame, letters_lost_until: int | None
-) -> DataFrame:
+def record_candidates(left: DataFrame, records: DataFrame, doubtful_until: int) -> DataFrame:
     """Returns candidates for deliveries whose keys the ledger does not have.
 
-    `records` give the sealed body where Kafka has the record no more. `letters_lost_until`: dead letters
-    up to this broker's time were removed before they were read, so older records may have been poison.
+    `records` give the sealed body where Kafka has the record no more. `doubtful_until`: a record up to this
+    broker's time may have had a dead letter that was removed unread, or a row that a restore of the ledger
+    took away; 0: none may.
     """
     bodies = records.select(*PLACE, "offset", "body")
     found = left.join(bodies, [*PLACE, "offset"], "left")
     found = found.withColumn("body", f.when(f.col("below"), f.col("body")))
-    doubtful = f.col("timestamp") <= f.lit(letters_lost_until)
-    certain = f.col("cause").isin(LossCause.PASSED.value, LossCause.REMOVED.value) & ~f.coalesce(
-        doubtful, f.lit(False)
-    )
+    sure = f.col("cause").isin(LossCause.PASSED.value, LossCause.REMOVED.value)
+    certain = sure & (f.col("timestamp") > doubtful_until)
     detail = (
         f.when(
             f.col("cause") == LossCause.PASSED.value,
@@ -271,8 +268,11 @@ def unnamed_candidates(found: DataFrame) -> DataFrame:
     return as_candidates(found, cause=f.col("cause"), detail=detail, subject="subject")
 
 
-def still(carried: DataFrame, has_row: DataFrame, is_sent: DataFrame) -> DataFrame:
-    """Returns those of the open findings whose proof still holds: no row, or SENT where a receipt lacks."""
+def still(
+    carried: DataFrame, has_row: DataFrame, is_sent: DataFrame, restored_until: int = 0
+) -> DataFrame:
+    """Returns those of the open findings whose proof still holds: no row, or SENT where a receipt lacks.
+    None is certain of a delivery that was made before the ledger was restored."""
     silent = f.col("cause") == LossCause.SILENT.value
     sent_keys = is_sent.select(f.col("delivery_key").alias("subject"))
     keys = has_row.select(f.col("delivery_key").alias("subject"))
@@ -281,4 +281,10 @@ def still(carried: DataFrame, has_row: DataFrame, is_sent: DataFrame) -> DataFra
         .join(sent_keys, "subject", "left_semi")
         .unionByName(carried.where(~silent).join(keys, "subject", "left_anti"))
     )
-    return kept.withColumn("body", f.lit(None).cast("binary"))
+    after = f.coalesce(f.col("created_at") > restored_until, f.lit(not restored_until))
+    return kept.withColumns(
+        {
+            "certain": f.when(after, f.col("certain")).otherwise(0).cast("smallint"),
+            "body": f.lit(None).cast("binary"),
+        }
+    )

@@ -87,6 +87,19 @@ class LossEvidence:
         if not self.undecided:
             self.records = empty(self._spark, placed.schema)
 
+    @property
+    def restored_until(self) -> int:
+        """Returns the time up to which the ledger may lack rows that it had, since it was restored; 0: it
+        was not."""
+        restored_at = self._scope.restored_at
+        return restored_at + _SKEW_MS if restored_at else 0
+
+    @property
+    def doubtful_until(self) -> int:
+        """Returns the broker's time up to which a record without a row is not surely lost: dead letters
+        were removed unread, or the ledger was restored; 0: no such time."""
+        return max(self._letters_lost_until or 0, self.restored_until)
+
     def frontier(self, decided: Positions) -> tuple[DataFrame, DataFrame]:
         """Returns the offsets that the last run had decided about, and those that were read by then."""
         frontier = places.frontier_frame(self._spark, decided.partitions)
@@ -110,7 +123,7 @@ class LossEvidence:
         all_holes = self._warehouse.read("holes")
         dead = all_holes.where(f.col("topic") == dead_letter_topic(self._topic_prefix))
         until = dead.agg(f.max(f.coalesce("before", "at"))).collect()[0][0]
-        self.letters_lost_until: int | None = until
+        self._letters_lost_until: int | None = until
         new, some = kept(holes.of_lanes(all_holes, self.lanes, self._scope.run))
         found = new.select("topic", "partition", "first", "next", "after").collect()
         afters = [row["after"] for row in found]

@@ -125,7 +125,7 @@ class _Judgement:
             self._spark,
             [
                 causes.record_candidates(
-                    lost, self._evidence.records, self._evidence.letters_lost_until
+                    lost, self._evidence.records, self._evidence.doubtful_until
                 ),
                 self._unnamed(),
                 holes.named_candidates(
@@ -140,7 +140,9 @@ class _Judgement:
                     self._evidence.lanes,
                 ),
                 *self._of_the_ledger(),
-                causes.still(self._evidence.carried, has_row, is_sent),
+                causes.still(
+                    self._evidence.carried, has_row, is_sent, self._evidence.restored_until
+                ),
             ],
         )
 
@@ -190,6 +192,7 @@ class _Judgement:
             compared=self._evidence.compared,
             looked=looked,
             milliseconds=self._ms,
+            restored_at=self._scope.restored_at,
         )
 
     def _ask(self) -> DataFrame:

@@ -22,6 +22,9 @@ class RunScope:
     """The first day with an undecided record; None: unknown."""
     hours_from: int | None = 0
     """Start of the first hour whose counts are compared; None: no hour's."""
+    restored_at: int = 0
+    """Epoch milliseconds of the run that first saw the ledger's identity after another one: the ledger may
+    lack rows of everything before. 0: no run saw another identity."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class LossFigures:
     milliseconds: Mapping[str, int] = field(default_factory=dict)
     spared: int = 0
     """Look-ups in archived days that a filter made needless."""
+    restored_at: int = 0
+    """As in the scope, for the next run."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

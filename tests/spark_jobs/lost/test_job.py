@@ -307,6 +307,29 @@ def test_candidates_of_a_killed_run_are_no_findings(bench: Bench) -> None:
 
 
 @ON_POSTGRES
+@pytest.mark.soak(small="tests/spark_jobs/lost/test_job.py::test_a_new_identity_is_a_restore")
+def test_after_a_restore_nothing_older_is_surely_lost(bench: Bench) -> None:
+    """A worker that died before the restore wrote no event, and the backup has no row of its send."""
+    write(bench.warehouse, "records", record(5), record(23))
+    bench.run(positions(committed=6))
+    assert bench.found() == {"5": ("passed", "NEW"), "23": ("passed", "NEW")}
+    bench.rows.run("UPDATE ledger_identity SET id = 'restored-1'")
+    later = NOW + HOUR_MS
+    write(bench.warehouse, "records", record(6), record(7, timestamp=later))
+    certain = "SELECT origin, certain FROM lost_findings ORDER BY id"
+    for _ in range(2):  # 23 lies above the committed offset: each run decides about it
+        bench.run()
+        assert {int(origin.split("/")[2]): sure for origin, sure in bench.rows.rows(certain)} == {
+            5: 0,
+            6: 0,
+            7: 1,
+            23: 0,
+        }
+    assert bench.found()["6"] == ("passed", "ASKED")
+    assert bench.found()["7"] == ("passed", "NEW")
+
+
+@ON_POSTGRES
 def test_offsets_committed_after_the_positions_were_read_prove_nothing(bench: Bench) -> None:
     """Else a record whose worker claims and commits while the job asks would be found."""
     write(bench.warehouse, "records", record(21), record(22))
@@ -450,6 +473,22 @@ def test_hours_are_compared_from_the_last_run_on(
     assert scope.hours_from == (hours_from + shift if hours_from else hours_from)
     assert scope.decided is not None
     assert (scope.run, scope.decided.taken_at) == (3, midday)
+
+
+@pytest.mark.parametrize(
+    ("last", "restored_at"),
+    [
+        ({}, 0),
+        ({"identity": "a"}, 0),
+        ({"identity": "b"}, NOW),
+        ({"identity": "b", "restored_at": 5}, NOW),
+        ({"identity": "a", "restored_at": 5}, 5),
+    ],
+)
+def test_a_new_identity_is_a_restore(last: dict[str, Any], restored_at: int) -> None:
+    at = Positions(NOW - 1, []).as_json()
+    run = SimpleNamespace(id=3, positions=at, figures=last, watermark=NOW)
+    assert lost.scope_of(cast(Any, run), "a", NOW, 3).restored_at == restored_at
 
 
 def test_many_deliveries_are_compared_once_an_hour() -> None:

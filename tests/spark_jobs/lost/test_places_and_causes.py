@@ -337,7 +337,7 @@ def test_candidates_carry_the_body_where_kafka_has_the_record_no_more(spark: Spa
     records = [record(9), record(12), record(30, ttl_ms=1)]
     placed = places.placed(frame(spark, "records", records), positions, NOW)
     found = proposed(places.deliveries_of(placed), lanes(spark), NOW)
-    rows = record_candidates(found, placed, None).sort("origin").collect()
+    rows = record_candidates(found, placed, 0).sort("origin").collect()
     assert [(r["subject"], r["cause"], r["certain"], r["body"], r["expires_at"]) for r in rows] == [
         (KEYS[12], "passed", 1, None, NOW + 23 * HOUR),
         (KEYS[30], "unread", 0, None, NOW - HOUR + 1),
