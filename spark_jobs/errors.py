@@ -1,7 +1,7 @@
 """Errors of the Spark jobs.
 
 SparkTrouble           one sentence that says what to do
-├── NoSpark            Java, PySpark or a jar is missing, or the session did not start
+├── NoSpark            Java, PySpark or a jar is missing, or the session did not start, or ended
 └── WarehouseTrouble   a table of the warehouse cannot be read or written
 """
 
@@ -13,7 +13,7 @@ class SparkTrouble(Exception):
 
 
 class NoSpark(SparkTrouble):
-    """Java, PySpark or a jar is missing, or the session did not start."""
+    """Java, PySpark or a jar is missing, or the session did not start, or ended by itself."""
 
 
 class WarehouseTrouble(SparkTrouble):

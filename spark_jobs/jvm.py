@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 from py4j.java_gateway import JavaClass, JavaMember  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
 _NAMED_BY_COLUMNS: Final = (
@@ -35,6 +36,16 @@ class Usage(NamedTuple):
 def jvm_of(spark: SparkSession) -> Any:
     """Returns the gateway's view of Java packages."""
     return spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public name for it
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Returns True if Spark ended by itself, as it does after an error of its scheduler, or if its Java
+    process is gone. No job can run in this process any more."""
+    try:
+        stopped: bool = spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001 - no public name for it
+    except (Py4JError, OSError):
+        return True
+    return stopped
 
 
 class _RememberedClass(JavaClass):  # type: ignore[misc]

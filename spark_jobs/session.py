@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.config import JobConfig
 from spark_jobs.errors import NoSpark
-from spark_jobs.jvm import remember_classes
+from spark_jobs.jvm import is_stopped, remember_classes
 
 LOG_CONFIG: Final = Path(__file__).with_name("log4j2.properties")
 _COORDINATES: Final = 3
@@ -80,6 +80,25 @@ def open_session(
         ) from exc
     remember_classes(session)
     return session
+
+
+def require_alive(spark: SparkSession) -> None:
+    """Raises NoSpark if no job can run in the session any more."""
+    if is_stopped(spark):
+        raise NoSpark(
+            "Spark ended while it worked, for lack of memory perhaps; start this process again, with more"
+            ' "spark.driver.memory" in spark.properties if that repeats'
+        )
+
+
+def close_session(spark: SparkSession) -> None:
+    """Ends the session. What is left of one that ended by itself raises nothing."""
+    gone = is_stopped(spark)
+    try:
+        spark.stop()
+    except Exception:
+        if not gone:
+            raise
 
 
 def session_properties(

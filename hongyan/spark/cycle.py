@@ -33,7 +33,7 @@ from spark_jobs.config import JobConfig
 from spark_jobs.errors import SparkTrouble
 from spark_jobs.jvm import Usage, usage_of
 from spark_jobs.positions import Positions
-from spark_jobs.session import open_session
+from spark_jobs.session import close_session, open_session, require_alive
 from spark_jobs.warehouse import SPARK_ERRORS, Warehouse, cause_of
 
 log = structlog.get_logger(__name__)
@@ -82,7 +82,7 @@ class Cycle:
     def run(self, jobs: Sequence[str], stop: threading.Event | None = None) -> list[EndedJob]:
         """Runs the jobs, in their order. Each failure is recorded. After a failed ingest nothing runs, and
         after any other failure no audit: a broken rebuild holds up no finding. `stop` ends the cycle after
-        the job at work. Raises LedgerError, RunOvertaken, NotDone."""
+        the job at work. Raises LedgerError, RunOvertaken, NotDone, and NoSpark once Spark ended."""
         ended: list[EndedJob] = []
         positions: list[Positions] = []
         for job in jobs:
@@ -103,6 +103,7 @@ class Cycle:
     def _job(self, job: str, positions: list[Positions]) -> EndedJob:
         """Runs one job. The first one takes the positions for all."""
         self._duty.check()
+        require_alive(self._warehouse.spark)
         run_id = self.runs.begin(job, self._holder)
         begun, before = monotonic(), usage_of(self._warehouse.spark)
         try:
@@ -167,7 +168,7 @@ def open_cycle(settings: Settings, say: Say) -> Iterator[Cycle]:
                 warehouse = Warehouse(spark, config.warehouse)
                 yield Cycle(settings, config, warehouse, database, duty, holder)
             finally:
-                spark.stop()
+                close_session(spark)
 
 
 def _jars(settings: Settings, say: Say) -> Sequence[str]:

@@ -23,7 +23,8 @@ def run_every(
     now: Callable[[], float] = monotonic,
 ) -> None:
     """Begins a cycle every `every_s` seconds, or at once after a longer one, until `stop`. A cycle that
-    failed is on record, and the next one goes on. Raises NotDone once another process may have the duty."""
+    failed is on record, and the next one goes on. Raises NotDone once another process may have the duty,
+    and NoSpark once Spark ended by itself: each later job would fail."""
     vacuumed = now()
     while not stop.is_set():
         begun = now()
