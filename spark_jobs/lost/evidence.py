@@ -129,9 +129,19 @@ class LossEvidence:
         afters = [row["after"] for row in found]
         begin = 0 if None in afters else min(afters, default=None)
         events = self._events(begin)
-        places_ = [(row["topic"], row["partition"], row["first"], row["next"]) for row in found]
+        places_ = [
+            (row["topic"], row["partition"], row["first"], row["next"])
+            for row in found
+            if row["next"] is not None
+        ]
         letters = self._warehouse.read("dead_letters", None if some else [])
-        accepted, some = kept(holes.accepted(events, letters, new))
+        accepted = holes.accepted(events, letters, new)
+        if gone := sorted({row["topic"] for row in found if row["next"] is None}):
+            there = self._warehouse.read("records").where(f.col("topic").isin(gone))
+            accepted = accepted.unionByName(
+                holes.accepted_by_gone(events, letters, new, there), allowMissingColumns=True
+            )
+        accepted, some = kept(accepted)
         if some:
             accepted = kept(causes.not_recalled(accepted, events, self._ledger.recalls())).frame
         self.accepted = accepted

@@ -7,6 +7,8 @@ order and Kafka removes from the start, so what was never read lies after the la
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
@@ -16,13 +18,16 @@ from spark_jobs.lost.claimed import has_key
 from tracing.events import Stage
 
 _PLACE = ["topic", "partition"]
+_NO_END: Final = 2**63 - 1
 
 
 def of_lanes(holes: DataFrame, lanes: DataFrame, after_run: int) -> DataFrame:
-    """Returns the holes that ingests after that run found in topics of lanes that always had a ledger."""
+    """Returns the holes that ingests after that run found in topics of lanes that always had a ledger.
+    `next` is null for a log that is gone."""
     kept = lanes.where(f.col("best_effort_until").isNull()).select("lane")
     names = ("topic", "topic_id", "lane", "partition", "first", "next", "after", "before", "at")
-    new = holes.where((f.col("run") > after_run) & (f.col("next") > f.col("first")))
+    some = f.col("next").isNull() | (f.col("next") > f.col("first"))
+    new = holes.where((f.col("run") > after_run) & some)
     return new.join(f.broadcast(kept), "lane", "left_semi").select(*names)
 
 
@@ -45,8 +50,26 @@ def in_holes(named: DataFrame, holes: DataFrame) -> DataFrame:
 def accepted(events: DataFrame, letters: DataFrame, holes: DataFrame) -> DataFrame:
     """Returns the deliveries in holes that their producer recorded as accepted by Kafka. A worker has read
     a record that is a dead letter."""
+    return in_holes(_accepted_alive(events, letters), holes.where(f.col("next").isNotNull()))
+
+
+def accepted_by_gone(
+    events: DataFrame, letters: DataFrame, holes: DataFrame, records: DataFrame
+) -> DataFrame:
+    """Returns the same of logs that are gone: their topic was deleted or made anew, and nobody knows their
+    end. What came under its name since then is among the `records`."""
+    ends = f.coalesce("next", f.lit(_NO_END)).alias("next")
+    gone = holes.where(f.col("next").isNull()).select(*_PLACE, "first", ends, "before")
+    before = gone.groupBy(*_PLACE).agg(f.max("before").alias("gone_at"))
+    found = in_holes(_accepted_alive(events, letters), gone).join(f.broadcast(before), _PLACE)
+    there = records.select(f.explode("deliveries.delivery_key").alias("delivery_key"))
+    known = found.where(f.col("at") <= f.col("gone_at")).drop("gone_at")
+    return known.join(there, "delivery_key", "left_anti").select(*found.drop("gone_at").columns)
+
+
+def _accepted_alive(events: DataFrame, letters: DataFrame) -> DataFrame:
     told = events.where((f.col("stage") == Stage.ACCEPTED) & has_key())
-    return in_holes(told.join(letters.select("origin"), "origin", "left_anti"), holes)
+    return told.join(letters.select("origin"), "origin", "left_anti")
 
 
 def read_places(

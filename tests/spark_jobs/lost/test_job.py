@@ -163,7 +163,9 @@ def read_records(warehouse: Warehouse) -> None:
     # Offsets 60 to 69 were gone before the ingest; a worker had read up to 63.
     hole = {"day": TODAY, "run": 1, "topic": TOPIC, "topic_id": ID, "lane": "sms.notice"}
     hole |= {"partition": 0, "first": 60, "next": 70, "at": NOW, "reason": "removed"}
-    write(warehouse, "holes", hole)
+    # Partition 1 was of a topic that was deleted.
+    gone = {**hole, "partition": 1, "first": 5, "next": None, "before": NOW}
+    write(warehouse, "holes", hole, {**gone, "reason": "topic_gone"})
 
 
 def traced(warehouse: Warehouse) -> None:
@@ -185,6 +187,7 @@ def traced(warehouse: Warehouse) -> None:
         event(51, "receipt", state="DELIVERED"),
         event(60, "accepted", state="", origin=f"{TOPIC}/0/60"),
         event(61, "accepted", state="", origin=f"{TOPIC}/0/61"),
+        event(62, "accepted", state="", origin=f"{TOPIC}/1/5"),
     )
 
 
@@ -262,6 +265,7 @@ def test_every_cause_is_found_and_nothing_else(
         "40": ("forgotten", "ASKED"),
         "50": ("silent", "ASKED"),
         "60": ("hole", "ASKED"),
+        "62": ("hole", "ASKED"),
         "70": ("open", "ASKED"),
         "71": ("open", "ASKED"),
         "72": ("open", "ASKED"),
@@ -270,7 +274,7 @@ def test_every_cause_is_found_and_nothing_else(
     }
     assert figures["findings"] == {
         "forgotten": 3,
-        "hole": 2,
+        "hole": 3,
         "open": 3,
         "passed": 4,
         "removed": 1,

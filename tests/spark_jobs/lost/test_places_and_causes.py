@@ -360,6 +360,32 @@ def test_nothing_is_certain_while_dead_letters_may_be_missing(spark: SparkSessio
     assert [row["certain"] for row in rows] == [0, 1]
 
 
+def test_what_was_accepted_by_a_topic_that_is_gone_is_in_a_hole(spark: SparkSession) -> None:
+    """Nobody knows where its log ended. A topic of the same name has other records at these places."""
+    from spark_jobs.lost import holes
+
+    hole = {"day": DAY, "run": 7, "topic": TOPIC, "topic_id": OLD_ID, "lane": "sms.notice"}
+    hole |= {"partition": 0, "first": 5, "next": None, "at": NOW, "before": NOW}
+    new = holes.of_lanes(frame(spark, "holes", [hole]), lanes(spark), 6)
+    accepted = [
+        event(4, "accepted"),  # the ingest has read it
+        event(5, "accepted"),
+        event(6, "accepted"),  # of the topic that was made anew
+        event(7, "accepted", at=NOW + 1),
+        event(8, "accepted"),
+        event(9, "accepted", origin=f"{TOPIC}/1/9"),
+    ]
+    letters = frame(spark, "dead_letters", [{"day": DAY, "origin": f"{TOPIC}/0/8"}])
+    events, records = frame(spark, "events", accepted), frame(spark, "records", [record(6)])
+    found = holes.accepted_by_gone(events, letters, new, records).collect()
+    assert [(row["delivery_key"], row["offset"]) for row in found] == [(KEYS[5], 5)]
+    bounded = holes.accepted(events, letters, new)
+    assert bounded.collect() == []
+    rows = spark.createDataFrame([], "topic STRING, partition INT, offset BIGINT")
+    read = holes.read_places(events, letters, rows, new)
+    assert holes.hole_candidates(new, read, bounded).collect() == []
+
+
 def test_an_overdue_receipt_counts_for_accounts_that_report(spark: SparkSession) -> None:
     from spark_jobs.lost.causes import overdue
     from spark_jobs.lost.claimed import reporting, sent
