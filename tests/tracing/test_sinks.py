@@ -416,15 +416,15 @@ def test_one_event_tells_the_whole_way_by_its_marks() -> None:
     assert [m.at - NOW for m in told_once] == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_message_that_came_ten_thousand_times_is_told_soon() -> None:
+def test_a_message_that_came_forty_thousand_times_is_told_soon() -> None:
     """A producer may repeat an id, and its key may ask the gateway about it."""
     came = [
         event("m1", Stage.DUPLICATE, delivery_key="k1", at=NOW + n, received_at=NOW + n - 1)
-        for n in range(10_000)
+        for n in range(40_000)
     ]
     begun = time.process_time()
-    assert len(moments(came)) == 20_000
-    assert time.process_time() - begun < 2, "it took 4.6 s"
+    assert len(moments(came)) == 80_000
+    assert time.process_time() - begun < 5, "one look at all others for each took half a minute"
 
 
 def test_a_mark_that_several_events_carry_is_told_once() -> None:
