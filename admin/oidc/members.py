@@ -70,6 +70,7 @@ class OidcMembers:
         found = self._users.named(connection, mail) if mail else None
         if found is None or found.password_hash or found.state != UserState.ACTIVE:
             return None
+        self._users.lock_roles(connection)
         if not self._users.bind_subject(connection, found.id, subject):
             return None  # it is another person's already
         self._record(connection, "user.oidc", found.name, subject, address)
@@ -81,6 +82,7 @@ class OidcMembers:
         name = _verified_mail(claims)
         if not name:
             raise OidcRefused("login.oidc_mail", "no verified e-mail address")
+        self._users.lock_roles(connection)
         try:
             number = self._users.add(connection, name, by=BY, subject=subject)
         except UserRefused as exc:

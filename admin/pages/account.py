@@ -39,12 +39,14 @@ def password(view: GivenView, parts: GivenParts, person: GivenPerson, form: Give
         user = parts.people.users.numbered(connection, person.id)
     if user is None or not fits(user.password_hash, form.exactly("old")):
         raise WrongForm("account.wrong_old", "old")
+    parts.people.limits.succeeded(person.name, view.address)
     if problem := problem_of(new, person.name):
         raise WrongForm(problem, "new")
     if new != form.exactly("again"):
         raise WrongForm("account.not_again", "again")
-    parts.people.limits.succeeded(person.name, view.address)
     with errors(), parts.databases.primary.begin() as connection:
+        if not parts.people.users.held(connection, user):
+            raise WrongForm("account.wrong_old", "old")
         parts.people.users.set_password(connection, user.id, new)
         parts.journal.record(
             connection,
@@ -53,7 +55,9 @@ def password(view: GivenView, parts: GivenParts, person: GivenPerson, form: Give
             subject=person.name,
             address=view.address,
         )
-    return signed_in(view, parts, user, "/account", "login.password_changed")
+        changed = parts.people.users.numbered(connection, user.id)
+    assert changed is not None  # in the same transaction
+    return signed_in(view, parts, changed, "/account", "login.password_changed")
 
 
 HANDLERS = [account, looks, password]

@@ -24,6 +24,10 @@ LONGEST_FORM: Final = 16 << 10
 """Bytes of a sign-in: a stranger's form is read whole before its token is checked."""
 
 
+class LoginOvertaken(Exception):
+    """The user's password or state was changed after it was checked."""
+
+
 @get("/login", opt=for_everybody(), sync_to_thread=False)
 def login_page(view: GivenView, parts: GivenParts, next: FromQuery[str] = "/") -> Page:  # noqa: A002
     """The form."""
@@ -62,12 +66,19 @@ def _checked(view: View, parts: ConsoleParts, name: str, password: str, wanted: 
         log.warning("login_refused", address=view.address)
         return form_page(view, parts, wanted, problem="login.wrong", name=name, status=401)
     limits.succeeded(name, view.address)
-    return signed_in(view, parts, user, wanted, "login.local")
+    try:
+        return signed_in(view, parts, user, wanted, "login.local")
+    except LoginOvertaken:
+        log.warning("login_overtaken", address=view.address)
+        return form_page(view, parts, wanted, problem="login.wrong", name=name, status=401)
 
 
 def signed_in(view: View, parts: ConsoleParts, user: ConsoleUser, wanted: str, action: str) -> Page:
-    """Begins a session with its row in the audit. Returns the redirect that sets its cookie."""
+    """Begins a session with its row in the audit. Returns the redirect that sets its cookie. Raises
+    LoginOvertaken: a session must not outlive the change that ended all sessions."""
     with errors(), parts.databases.primary.begin() as connection:
+        if not parts.people.users.held(connection, user):
+            raise LoginOvertaken
         token = parts.people.sessions.begin(connection, user.id, view.address)
         parts.journal.record(connection, person=user.name, action=action, address=view.address)
     secure = parts.secure

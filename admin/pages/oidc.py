@@ -13,7 +13,7 @@ from litestar.params import FromQuery
 from admin.access import for_everybody
 from admin.oidc.id_token import OidcRefused
 from admin.oidc.settings import CALLBACK
-from admin.pages.login import LONGEST_NEXT, form_page, signed_in
+from admin.pages.login import LONGEST_NEXT, LoginOvertaken, form_page, signed_in
 from admin.parts import ConsoleParts, OidcParts
 from admin.people.passwords import TooManySignIns, place_among
 from admin.people.users import ConsoleUser
@@ -108,7 +108,11 @@ def _taken(view: View, parts: ConsoleParts, oidc: OidcParts, answer: _Answer) ->
     except OidcRefused as exc:
         return _refused(view, parts, begun.next if begun else "/", exc)
     limits.succeeded(who, view.address)
-    return signed_in(view, parts, user, begun.next, "login.oidc")
+    try:
+        return signed_in(view, parts, user, begun.next, "login.oidc")
+    except LoginOvertaken:
+        overtaken = OidcRefused("login.oidc_unknown", "the user was changed meanwhile")
+        return _refused(view, parts, begun.next, overtaken)
 
 
 def _user(

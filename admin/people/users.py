@@ -26,6 +26,7 @@ _ONE: Final = f"SELECT {_COLUMNS}, u.created_at FROM console_users AS u WHERE " 
 _BY_NAME: Final = text(f"{_ONE} u.name = :name")
 _BY_SUBJECT: Final = text(f"{_ONE} u.oidc_subject = :subject")
 _BY_ID: Final = text(f"{_ONE} u.id = :id")
+_HELD_BY_ID: Final = text(f"{_ONE} u.id = :id FOR NO KEY UPDATE")
 _ALL: Final = text(f"{_ONE} u.name > :after ORDER BY u.name LIMIT :limit")
 _ROLES: Final = text("SELECT user_id, role, lanes FROM console_roles WHERE user_id = :id")
 _ADD: Final = text("""
@@ -130,6 +131,17 @@ class Users:
         """Returns the user of that number; None without one."""
         return self._one(connection, _BY_ID, id=user)
 
+    def held(self, connection: Connection, known: ConsoleUser) -> bool:
+        """Returns whether a user that was read before has the same password and may come in. Nobody changes
+        that until the transaction ends."""
+        held = _HELD_BY_ID if self._database.is_postgres else _BY_ID
+        found = self._one(connection, held, id=known.id)
+        return (
+            found is not None
+            and found.password_hash == known.password_hash
+            and found.state == UserState.ACTIVE
+        )
+
     def of_subject(self, connection: Connection, subject: str) -> ConsoleUser | None:
         """Returns the user of an OIDC provider's subject; None without one."""
         return self._one(connection, _BY_SUBJECT, subject=subject)
@@ -161,6 +173,12 @@ class Users:
     def bind_subject(self, connection: Connection, user: int, subject: str) -> bool:
         """Binds a user without password to a provider's subject. Returns False if it is bound already."""
         return bool(connection.execute(_BIND, {"id": user, "subject": subject}).rowcount)
+
+    def lock_roles(self, connection: Connection) -> None:
+        """Lets nobody else change roles until the transaction ends. Whoever changes a user and its roles
+        calls it before the first change: so does `set_roles`, and the audit's lock comes last."""
+        if self._database.is_postgres:
+            connection.execute(_LOCK)
 
     def set_roles(self, connection: Connection, user: int, roles: Roles) -> None:
         """Replaces the roles, and ends the sessions. Raises UserRefused if no admin would remain."""
@@ -194,8 +212,7 @@ class Users:
 
     def _is_admin_enough(self, connection: Connection, user: int, stays: bool) -> bool:
         """Whether an active admin of all lanes remains if this user stays one or not."""
-        if self._database.is_postgres:
-            connection.execute(_LOCK)
+        self.lock_roles(connection)
         if stays or not _is_admin(self._roles(connection, user)):
             return True
         others = connection.execute(_ADMINS, {"id": user}).scalars()

@@ -30,8 +30,10 @@ from admin.pages.oidc import MOST_AT_ONCE
 from admin.parts import ConsoleParts, open_parts
 from backends.settings import SettingsError
 from channels.json_fetch import FetchFailed
+from idempotency.error_mapping import errors
 from tests.admin.conftest import PASSWORD, Browser, served_with
 from tests.admin.providers import CLIENT, SECRET, BentProvider
+from tests.idempotency.making import wait_until
 
 URL = "http://testserver.local"
 MAIL = "bo@example.com"
@@ -303,6 +305,43 @@ def test_a_provider_that_hangs_leaves_threads_to_pages(
     assert early == [503] * (45 - MOST_AT_ONCE)
     assert page == 303, "to the login"
     assert hanging.asked == 1, "one fetch for all"
+
+
+@pytest.mark.parametrize("parts", ["postgres"], indirect=True)
+@pytest.mark.parametrize("bound", [False, True], ids=["new", "bound"])
+def test_a_first_sign_in_and_a_change_of_roles_do_not_wait_for_each_other(
+    console: MakeConsole, bound: bool
+) -> None:
+    """The sign-in held the audit, and waited for the roles; the change did so the other way round."""
+    parts = console(oidc_roles_claim="groups", oidc_roles={"ops": "operator:sms.*"})
+    assert parts.oidc is not None
+    other, members, primary = added(parts, "carl"), parts.oidc.members, parts.databases.primary
+    if bound:
+        added(parts, MAIL)
+    claims = {"sub": "s-1", "email": MAIL, "email_verified": True, "groups": ["ops"]}
+    came: list[str] = []
+
+    def sign_in() -> None:
+        with errors(), primary.begin() as connection:
+            came.append(members.user_of(connection, claims, "").name)
+
+    thread = threading.Thread(target=sign_in)
+    with errors(), primary.begin() as connection:
+        parts.people.users.set_roles(connection, other, {Role.VIEWER: ("*",)})
+        thread.start()
+        wait_until(lambda: waiting_for_locks(parts) == 1)
+        parts.journal.record(connection, person="lin", action="user.role", subject="carl")
+    thread.join(10)
+    assert came == [MAIL]
+
+
+def waiting_for_locks(parts: ConsoleParts) -> int:
+    with parts.databases.reads.begin() as connection:
+        query = text(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return int(connection.execute(query).scalar() or 0)
 
 
 class CountedFetch:

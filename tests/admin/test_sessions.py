@@ -13,7 +13,7 @@ from litestar import Litestar
 from sqlalchemy import text
 
 from admin.access import Role
-from admin.pages import login
+from admin.pages import account, login
 from admin.pages.login import LONGEST_FORM
 from admin.parts import ConsoleParts
 from admin.people import passwords
@@ -158,6 +158,54 @@ def test_a_change_of_the_user_ends_its_sessions(
         else:
             parts.people.users.set_state(connection, number, UserState.DISABLED)
     assert lin.get("/").status_code == 303
+
+
+def test_a_sign_in_under_way_does_not_outlive_a_change_of_the_password(
+    parts: ConsoleParts, browser: Open, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody who has the old password, and signs in over and over, would keep a session."""
+    number = user("lin", VIEWER)
+
+    def fits(password_hash: str, password: str) -> bool:
+        good = passwords.fits(password_hash, password)
+        with parts.databases.primary.begin() as connection:
+            parts.people.users.set_password(connection, number, "another password")
+        return good
+
+    lin = browser()
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(login, "fits", fits)
+        assert lin.sign_in("lin").status_code == 401
+    assert lin.get("/").status_code == 303
+    assert lin.sign_in("lin", "another password").status_code == 303
+
+
+def test_two_changes_of_a_password_at_a_time_are_one(
+    parts: ConsoleParts, browser: Open, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = user("lin", VIEWER)
+    lin = browser()
+    lin.sign_in("lin")
+
+    def fits(password_hash: str, password: str) -> bool:
+        with parts.databases.primary.begin() as connection:
+            parts.people.users.set_password(connection, number, "another password")
+        return passwords.fits(password_hash, password)
+
+    monkeypatch.setattr(account, "fits", fits)
+    fields = {"old": PASSWORD, "new": "a thief's password", "again": "a thief's password"}
+    assert lin.post("/account/password", **fields).status_code == 422
+    assert browser().sign_in("lin", "another password").status_code == 303
+
+
+def test_a_new_password_that_is_refused_is_no_failed_sign_in(browser: Open, user: User) -> None:
+    user("lin", VIEWER)
+    lin = browser()
+    lin.sign_in("lin")
+    for _ in range(PER_NAME + 1):
+        refused = lin.post("/account/password", old=PASSWORD, new="short", again="short")
+        assert "12" in refused.text
+    assert browser().sign_in("lin").status_code == 303
 
 
 @pytest.mark.parametrize("column", ["seen_at", "ends_at"])
