@@ -15,7 +15,7 @@ from admin.parts import ConsoleParts
 from admin.people.passwords import problem_of
 from admin.people.users import ConsoleUser, UserState, lanes_of, written
 from admin.web.errors import Missing
-from admin.web.forms import SentForm, WrongForm
+from admin.web.forms import Conflict, SentForm, WrongForm
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
 from admin.web.paging import keys_of, page_of
 from admin.web.view import Page, View
@@ -29,7 +29,7 @@ def people(view: GivenView, parts: GivenParts, after: FromQuery[str] = "") -> Pa
     """The list."""
     found = parts.people.users.page(keys_of(after, str) or "", _PER_PAGE + 1)
     rows = page_of(found, _PER_PAGE, lambda user: user.name)
-    return view.page("people.html", users=rows, oidc=parts.oidc is not None)
+    return view.page("people.html", users=rows, oidc=parts.oidc is not None, written=written)
 
 
 @post("/people", opt=needs(Role.ADMIN), status_code=200, sync_to_thread=True)
@@ -60,10 +60,13 @@ def add(view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm
 def roles(
     view: GivenView, parts: GivenParts, person: GivenPerson, form: GivenForm, user: FromPath[int]
 ) -> Page:
-    """Replaces a user's roles. Raises WrongForm, UserRefused, Missing."""
+    """Replaces a user's roles. Raises WrongForm, UserRefused, Missing; Conflict if they are not as the
+    person saw them: a role that another admin took away must not come back unnoticed."""
     wanted = _roles(form)
 
     def change(connection: Connection, found: ConsoleUser) -> str:
+        if form.text("seen", written(found.roles)) != written(found.roles):
+            raise Conflict("people.roles_moved", name=found.name, roles=written(found.roles) or "–")
         parts.people.users.set_roles(connection, found.id, wanted)
         return written(wanted)
 

@@ -11,6 +11,7 @@ from admin.audit.chain import AuditCheck
 from admin.audit.journal import AuditFilter, Journal
 from admin.parts import ConsoleParts
 from tests.admin.conftest import PASSWORD, Browser
+from tests.admin.sent_forms import form_of
 
 Open = Callable[[], Browser]
 User = Callable[..., int]
@@ -47,6 +48,26 @@ def test_an_admin_adds_a_user_who_signs_in(parts: ConsoleParts, browser: Open, u
     assert "new in the team" in rows[0].reason
     assert PASSWORD not in str(parts.journal.page(AuditFilter(), 10))
     assert "new in the team" in lin.get("/audit").text
+
+
+def test_roles_that_changed_since_the_page_was_loaded_stay(
+    parts: ConsoleParts, browser: Open, user: User
+) -> None:
+    """An admin's older page would give a role back that another admin took away."""
+    user("lin", ADMIN)
+    number = user("bo", {Role.OPERATOR: ("*",)})
+    lin = browser()
+    lin.sign_in("lin")
+    seen = form_of(lin.get("/people").text, f"/people/{number}/roles")["seen"]
+    with parts.databases.primary.begin() as connection:
+        parts.people.users.set_roles(connection, number, {Role.VIEWER: ("sms.*",)})
+    fields = {"role_operator": "1", "lanes_operator": "email.*", "reason": "mails, too"}
+    late = lin.post(f"/people/{number}/roles", seen=seen, **fields)
+    assert late.status_code == 409
+    assert "viewer:sms.*" in late.text
+    now = form_of(lin.get("/people").text, f"/people/{number}/roles")["seen"]
+    assert now == "viewer:sms.*"
+    assert lin.post(f"/people/{number}/roles", seen=now, **fields).status_code == 303
 
 
 def test_the_last_admin_stays(browser: Open, user: User) -> None:
