@@ -17,7 +17,7 @@ from admin.live.session_watch import SessionWatch
 from admin.pages import BOARDS, HANDLERS
 from admin.parts import ConsoleParts
 from admin.web import errors
-from admin.web.forms import SentFile, SentForm
+from admin.web.forms import SentFile, SentForm, form_fields
 from admin.web.headers import SecurityHeaders
 from admin.web.static_files import FOLDER
 from admin.web.view import AnyRequest, View
@@ -47,6 +47,7 @@ def create_app(parts: ConsoleParts) -> Litestar:
     )
     app.state.router = app.asgi_handler
     app.state.paths = frozenset(route.path for route in app.routes)
+    app.state.loadable = frozenset(one.path_format for one in app.routes if "GET" in one.methods)
     furnish(app, parts)
     return app
 
@@ -87,7 +88,7 @@ def _view(request: AnyRequest) -> View:
 
 
 async def _form(request: AnyRequest) -> SentForm:
-    sent = await request.form()
+    sent = await form_fields(request)
     texts = {name: value for name, value in sent.items() if isinstance(value, str)}
     lists = {name: [one for one in sent.getall(name) if isinstance(one, str)] for name in sent}
     files = {

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from anyio import to_thread
 from litestar import Request
-from litestar.exceptions import ValidationException
+from litestar.exceptions import MethodNotAllowedException, ValidationException
 from litestar.handlers.base import BaseRouteHandler
 
 from admin.access import OF_ROW, OPTION, Access, Forbidden, Person, Role
 from admin.parts import ConsoleParts
 from admin.web import cookies
-from admin.web.csrf import FIELD, csrf_fits, is_own_site
+from admin.web.csrf import FIELD, csrf_fits, host_of, is_own_site
+from admin.web.forms import form_fields
 from admin.web.view import NEW_COOKIE, NOW, AnyConnection, csrf_cookie
 
 _LARGEST: Final = 2**63 - 1
@@ -39,7 +40,9 @@ class NoRule(Exception):
 
 async def admit(connection: AnyConnection, handler: BaseRouteHandler) -> None:
     """Lets the request pass, or raises NotSignedIn, Forbidden, CsrfRefused, NoRule, LedgerError,
-    ValidationException."""
+    ValidationException, MethodNotAllowedException."""
+    if connection.scope.get("method") == "OPTIONS":
+        raise MethodNotAllowedException  # Litestar answers these by handlers without a rule
     access = handler.opt.get(OPTION)
     if not isinstance(access, Access):
         raise NoRule(str(handler))
@@ -102,7 +105,7 @@ async def _values(connection: AnyConnection, name: str) -> list[str]:
     found = [str(connection.path_params[name])] if name in connection.path_params else []
     found += [value for value in connection.query_params.getall(name, []) if value]
     if isinstance(connection, Request) and connection.method not in SAFE:
-        form = await connection.form()
+        form = await form_fields(connection)
         found += [str(value) for value in form.getall(name, []) if value]
     return found
 
@@ -116,11 +119,11 @@ def _prepare_login(connection: AnyConnection, parts: ConsoleParts) -> None:
 
 async def _check_origin(connection: AnyConnection, parts: ConsoleParts) -> None:
     headers: Any = connection.headers
-    host = parts.settings.console.url.partition("://")[2].rstrip("/") or headers.get("host", "")
+    host = host_of(parts.settings.console.url) or headers.get("host", "")
     if not is_own_site(headers, host):
         raise CsrfRefused
     token = ""
     if isinstance(connection, Request):
-        token = str((await connection.form()).get(FIELD, ""))
+        token = str((await form_fields(connection)).get(FIELD, ""))
     if not csrf_fits(csrf_cookie(connection, parts.secure), token):
         raise CsrfRefused

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 FIELD = "csrf"
+_PORTS = {"https": ":443", "http": ":80"}
 
 
 def csrf_token(cookie: str) -> str:
@@ -38,7 +39,18 @@ def is_own_site(headers: Mapping[str, str], host: str) -> bool:
     if site and site not in ("same-origin", "none"):
         return False
     origin = headers.get("origin", "")
-    return not origin or urlsplit(origin).netloc == host
+    try:
+        return not origin or urlsplit(origin).netloc == host
+    except ValueError:
+        return False
+
+
+def host_of(url: str) -> str:
+    """Returns the host of an address as browsers name it in `Origin`: in lower case, and without the port
+    that its scheme means. Empty without an address."""
+    scheme, _, rest = url.partition("://")
+    host = rest.partition("/")[0].lower()
+    return host.removesuffix(_PORTS.get(scheme, ""))
 
 
 def _mac(cookie: str, nonce: str) -> str:

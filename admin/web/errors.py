@@ -10,7 +10,7 @@ A page stays, too, if one of its parts gets an error: the error's page has no pl
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import structlog
 from litestar import Response
@@ -23,7 +23,7 @@ from admin.guards import CsrfRefused, NoRule, NotSignedIn
 from admin.people.users import UserRefused
 from admin.web.forms import Conflict, WrongForm
 from admin.web.paging import WrongCursor
-from admin.web.view import AnyRequest, Page, View, is_part, local_path
+from admin.web.view import CURRENT, AnyRequest, Page, View, is_part, local_path, page_named
 from idempotency.ledger import LedgerError
 
 log = structlog.get_logger(__name__)
@@ -55,14 +55,8 @@ def _wanted(request: AnyRequest) -> str:
     part = is_part(request)
     if request.method in ("GET", "HEAD") and not part:
         asked = request.scope["query_string"].decode("latin-1")
-        return local_path(request.scope["path"] + (f"?{asked}" if asked else ""))
-    try:
-        before = urlsplit(request.headers.get("hx-current-url" if part else "referer", ""))
-    except ValueError:
-        return "/"
-    if before.netloc != request.headers.get("host"):
-        return "/"
-    return local_path(before.path + (f"?{before.query}" if before.query else ""))
+        return local_path(quote(request.scope["path"]) + (f"?{asked}" if asked else ""))
+    return page_named(request, CURRENT if part else "referer") or "/"
 
 
 def _forbidden(request: AnyRequest, exc: Forbidden) -> Page:
@@ -112,12 +106,19 @@ def _away(request: AnyRequest, exc: LedgerError) -> Page:
     view = view_of(request)
     if is_too_slow(exc):
         return _page(view, 422, view.text("frame.too_slow"))
-    acts = request.method not in ("GET", "HEAD")
-    text = view.text("frame.away_action" if acts else "frame.away", reason=str(exc))
+    text = view.text(_away_key(request), reason=str(exc))
     log.warning("console_without_database", path=request.scope["path"], cause=str(exc))
     if request.headers.get("hx-request"):
         return _stays(503, text)
     return _page(view, 503, text)
+
+
+def _away_key(request: AnyRequest) -> str:
+    """Returns the key of the sentence: an order that came to its handler may have been done in part."""
+    if request.method in ("GET", "HEAD"):
+        return "frame.away"
+    came_in = view_of(request).person is not None
+    return "frame.away_midway" if came_in else "frame.away_action"
 
 
 def is_too_slow(exc: BaseException) -> bool:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from litestar import Request
+from litestar.datastructures import FormMultiDict
+from litestar.exceptions import ValidationException
 
 LONGEST_FIELD: Final = 64 << 10
 LONGEST_REASON: Final = 1_000
@@ -35,6 +39,14 @@ class SentFile(NamedTuple):
 
     name: str
     content: bytes
+
+
+async def form_fields(request: Request[Any, Any, Any]) -> FormMultiDict:
+    """Returns the fields of a request. Raises ValidationException for one whose text cannot be read."""
+    try:
+        return await request.form()
+    except (UnicodeError, LookupError) as exc:  # no UTF-8, or a charset that nobody knows
+        raise ValidationException from exc
 
 
 class SentForm:

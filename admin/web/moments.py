@@ -8,6 +8,9 @@ from typing import Final
 from markupsafe import Markup
 
 _NONE: Final = Markup("–")
+_FIRST_MS: Final = -62_135_596_800_000
+_LAST_MS: Final = 253_402_300_799_999
+"""First and last moment of the calendar, from the year 1 to the year 9999."""
 _TAG: Final = '<time datetime="{0}" title="{0}" data-local>{1}</time>'
 
 
@@ -30,7 +33,10 @@ def moment(at_ms: int | None) -> Markup:
 
 
 def _written(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+    """Returns the moment in ISO 8601. One outside of the calendar is shown as its first or last moment: a
+    stranger's time must not cost the page."""
+    kept = min(max(at_ms, _FIRST_MS), _LAST_MS)
+    return datetime.fromtimestamp(kept / 1_000, UTC).isoformat(timespec="milliseconds")
 
 
 def _utc(written: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -34,6 +35,10 @@ HOME: Final = Path(__file__).parents[1]
 THEMES: Final = ("light", "dark")
 _SHARED: Final = ("t", "sentence", "entries")
 """Names of a template's values that language and roles alone decide."""
+CURRENT: Final = "hx-current-url"
+"""Header with the address that the browser shows."""
+_IN_ADDRESS: Final = string.punctuation
+"""Marks that an address keeps; a header has no other characters than ASCII."""
 NEW_COOKIE: Final = "cookie_before_login"
 """Key of a token made for this answer, in the scope's state."""
 NOW: Final = "now"
@@ -103,11 +108,25 @@ def query(**fields: object) -> str:
 
 def local_path(wanted: str) -> str:
     """Returns a path of this console; `/` in place of any other address (open redirect)."""
-    parts = urlsplit(wanted)
+    try:
+        parts = urlsplit(wanted)
+    except ValueError:
+        return "/"
     strange = parts.scheme or parts.netloc or "\\" in wanted or not wanted.isprintable()
     if strange or not wanted.startswith("/") or wanted.startswith("//"):
         return "/"
     return wanted
+
+
+def page_named(connection: AnyConnection, header: str) -> str:
+    """Returns the path of the page that a header names; empty for none, or one of another host."""
+    try:
+        page = urlsplit(connection.headers.get(header, ""))
+    except ValueError:
+        return ""
+    if not page.netloc or page.netloc != connection.headers.get("host"):
+        return ""
+    return local_path(page.path + (f"?{page.query}" if page.query else ""))
 
 
 def is_part(connection: AnyConnection) -> bool:
@@ -177,7 +196,7 @@ class View:
         return Response(
             self.written(template, **context),
             status_code=status,
-            headers=dict(headers or {}),
+            headers=self._address_kept() | dict(headers or {}),
             cookies=set_cookies,
             media_type=MediaType.HTML,
         )
@@ -198,10 +217,18 @@ class View:
         return Response(
             "",
             status_code=303,
-            headers={"location": local_path(path)},
+            headers={"location": quote(local_path(path), safe=_IN_ADDRESS)},
             cookies=new_cookies or [],
             media_type=MediaType.HTML,
         )
+
+    def _address_kept(self) -> dict[str, str]:
+        """Returns the header by which the browser keeps its address: a page that answers an order has none
+        of its own that could be loaded again. Both a step back and a reload show the page of the form."""
+        scope: Any = self._connection.scope
+        loadable: frozenset[str] = self._connection.app.state.loadable
+        is_own = scope["method"] in ("GET", "HEAD") or scope.get("path_template", "") in loadable
+        return {} if is_own else {"hx-push-url": page_named(self._connection, CURRENT) or "false"}
 
     def _context(self) -> dict[str, Any]:
         path = self._connection.scope["path"]

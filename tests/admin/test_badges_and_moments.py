@@ -43,6 +43,21 @@ def test_a_moment_is_utc_for_people_and_iso_for_programs() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("at", "shown"),
+    [
+        (253_402_300_800_000, "9999-12-31 23:59:59"),
+        ((1 << 63) - 1, "9999-12-31 23:59:59"),
+        (-62_135_596_800_001, "0001-01-01 00:00:00"),
+        (-(1 << 63), "0001-01-01 00:00:00"),
+    ],
+)
+def test_a_moment_outside_of_the_calendar_costs_no_page(at: int, shown: str) -> None:
+    assert utc(at) == shown
+    assert iso(at).startswith(shown[:10])
+    assert shown in moment(at)
+
+
 @pytest.mark.parametrize("nothing", [None, 0])
 def test_no_time_is_a_dash(nothing: int | None) -> None:
     assert (utc(nothing), iso(nothing), str(moment(nothing))) == ("–", "", "–")

@@ -266,6 +266,15 @@ def test_all_of_a_filter_are_discarded_by_their_count_and_only_as_they_were_look
     assert ("dead.discard", "4 letters: state=OPEN", "old") in actions(away)
 
 
+def test_a_letter_of_a_strange_time_costs_no_list(away: ConsoleParts, lin: OpenPage) -> None:
+    """A producer writes the time of a record, and a broker may keep any."""
+    enter(away, entry(1, at=1 << 60), entry(2))
+    one = lin(away)
+    page = one.get("/dead").text
+    assert "9999-12-31" in page
+    assert "m-2" in page
+
+
 def test_a_list_that_is_behind_says_so(away: ConsoleParts, lin: OpenPage) -> None:
     one = lin(away)
     assert "No recovery has read" in one.get("/dead").text

@@ -9,6 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -20,7 +21,7 @@ from litestar.testing import TestClient
 from sqlalchemy import text
 
 from admin.access import OPTION, Role
-from admin.app import MOST_BODY, create_app
+from admin.app import MOST_BODY, create_app, furnish
 from admin.pages.login import login_page
 from admin.parts import ConsoleParts, open_parts
 from admin.people import login_limits
@@ -377,6 +378,61 @@ def over_tls(parts: ConsoleParts) -> Iterator[TestClient[Litestar]]:
         app = create_app(open_parts(settings, stack))
         base = "https://console.example.com"
         yield stack.enter_context(TestClient(app, base_url=base))
+
+
+@ON_SQLITE
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("https://Console.Example.com:443/", "https://console.example.com"),
+        ("https://console.example.com:8443", "https://console.example.com:8443"),
+        ("http://console.example.com:80", "http://console.example.com"),
+    ],
+)
+def test_a_form_fits_the_address_however_it_is_written(
+    parts: ConsoleParts, browser: Open, url: str, origin: str
+) -> None:
+    """Browsers name a host in lower case, and no port that the scheme means: nobody could sign in."""
+    console = msgspec.structs.replace(parts.settings.console, url=url)
+    settings = msgspec.structs.replace(parts.settings, console=console)
+    client = browser().client
+    furnish(client.app, replace(parts, settings=settings))
+    for host, status in ((origin, 401), (f"{origin}0", 403), ("https://elsewhere.com", 403)):
+        client.cookies.clear()
+        page = client.get("/login", headers={"cookie": ""})
+        token = re.search(r'name="csrf" value="(\w+)"', page.text)
+        assert token
+        cookie = page.headers["set-cookie"].partition(";")[0]
+        fields = {"csrf": token[1], "name": "lin", "password": PASSWORD}
+        answer = client.post("/login", data=fields, headers={"origin": host, "cookie": cookie})
+        assert answer.status_code == status, host
+
+
+PART = 'content-disposition: form-data; name="csrf"\r\n'
+MALFORMED: dict[str, tuple[str, str, dict[str, str], bytes, int]] = {
+    "next": ("GET", "/login?next=//[", {}, b"", 200),
+    "next_scheme": ("GET", "/login?next=http://[x", {}, b"", 200),
+    "origin": ("POST", "/login", {"origin": "http://["}, b"", 403),
+    "bytes": ("POST", "/login", {}, f"--X\r\n{PART}\r\n\xff\r\n--X--".encode("latin-1"), 400),
+    "charset": (
+        *("POST", "/login", {}),
+        f"--X\r\n{PART}content-type: text/plain; charset=none\r\n\r\na\r\n--X--".encode(),
+        400,
+    ),
+    "options": ("OPTIONS", "/people", {}, b"", 405),
+}
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_strangers_malformed_request_is_no_fault_of_ours(browser: Open, name: str) -> None:
+    method, path, headers, body, status = MALFORMED[name]
+    if body:
+        headers = {"content-type": "multipart/form-data; boundary=X"}
+    answer = browser().client.request(
+        method, path, headers=headers, content=body, follow_redirects=False
+    )
+    assert answer.status_code == status
 
 
 @ON_SQLITE

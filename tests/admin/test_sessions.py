@@ -13,14 +13,17 @@ from litestar import Litestar
 from sqlalchemy import text
 
 from admin.access import Role
+from admin.audit.journal import Journal
 from admin.pages import account, login
 from admin.pages.login import LONGEST_FORM
 from admin.parts import ConsoleParts
 from admin.people import passwords
 from admin.people.login_limits import PER_NAME
 from admin.people.passwords import AT_ONCE, MOST_SIGN_INS
+from admin.people.sessions import Sessions
 from admin.people.users import UserState
 from admin.web.view import local_path
+from idempotency.ledger import LedgerUnavailable
 from tests.admin.conftest import PASSWORD, Browser
 from tests.idempotency.making import wait_until
 
@@ -206,6 +209,67 @@ def test_a_new_password_that_is_refused_is_no_failed_sign_in(browser: Open, user
         refused = lin.post("/account/password", old=PASSWORD, new="short", again="short")
         assert "12" in refused.text
     assert browser().sign_in("lin").status_code == 303
+
+
+@pytest.mark.parametrize(
+    "path", ["/accounts/%E8%B4%A6%E5%8F%B7", "/accounts/a%3Fb%25", "/search?q=lane%3A%E4%B8%AD"]
+)
+def test_a_login_leads_back_to_a_page_whatever_its_address_has(
+    browser: Open, user: User, path: str
+) -> None:
+    user("lin", VIEWER)
+    lin = browser()
+    asked = lin.get(path).headers["location"]
+    page = lin.get(asked)
+    wanted = re.search(r'name="next" value="([^"]*)"', page.text)
+    assert wanted
+    assert lin.sign_in("lin", wanted=wanted[1]).headers["location"] == path
+
+
+def test_a_redirect_names_each_character_in_ascii(browser: Open, user: User) -> None:
+    user("lin", VIEWER)
+    answer = browser().sign_in("lin", wanted="/accounts/账号?a=b&c=%20d")
+    assert answer.headers["location"] == "/accounts/%E8%B4%A6%E5%8F%B7?a=b&c=%20d"
+
+
+def test_the_answer_to_an_order_keeps_the_address_that_can_be_loaded_again(
+    browser: Open, user: User
+) -> None:
+    user("lin", ADMIN)
+    lin = browser()
+    lin.sign_in("lin")
+    boosted = {"hx-request": "true", "hx-boosted": "true"}
+    sent = {"csrf": lin.token(), "reason": ""}
+    for shown, kept in (
+        ("http://testserver.local/people?after=%E9%B8%BF", "/people?after=%E9%B8%BF"),
+        ("http://elsewhere.com/people", "false"),
+        ("http://[", "false"),
+    ):
+        refused = lin.raw("/people/1/roles", sent, headers=boosted | {"hx-current-url": shown})
+        assert (refused.status_code, refused.headers["hx-push-url"]) == (422, kept)
+    assert lin.get("/people/1/roles").status_code == 405, "no page has this address"
+    refused = lin.raw("/people", sent, headers=boosted)
+    assert (refused.status_code, "hx-push-url" in refused.headers) == (422, False)
+
+
+def test_an_order_that_the_database_leaves_midway_may_have_been_done(
+    parts: ConsoleParts, browser: Open, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user("lin", ADMIN)
+    lin = browser()
+    lin.sign_in("lin")
+    sent = {"csrf": lin.token(), "name": "bo", "password": PASSWORD, "reason": "new"}
+
+    def away(*_: object, **__: object) -> None:
+        raise LedgerUnavailable("the ledger's database is away")
+
+    with monkeypatch.context() as later:
+        later.setattr(Journal, "record", away)
+        midway = lin.raw("/people", sent)
+        assert midway.status_code == 503
+        assert "Nothing was done" not in midway.text
+    monkeypatch.setattr(Sessions, "find", away)
+    assert "Nothing was done" in lin.raw("/people", sent).text
 
 
 @pytest.mark.parametrize("column", ["seen_at", "ends_at"])
