@@ -17,13 +17,21 @@
 
   // ---- drafts: what was typed survives a session that ended, in this tab, for this person.
   // A page that is left writes its changed forms down. Only the login keeps them for the page behind it: a page
-  // of a session that goes on finds none. What a person makes sure of (`data-unkept`) is asked for anew.
+  // of a session that goes on finds none. What a person makes sure of (`data-unkept`) is asked for anew. A field that
+  // comes filled in gets what was typed if the form is of the same page, such as of the same version of the policy.
   const LEFT = "drafts-left", ENDED = "drafts-ended";
   const SECRET = new Set(["password", "hidden", "file"]);
   const changed = new Set();
   const draftKey = (form) => [document.body.dataset.person, form.dataset.draft, form.closest("dialog")?.id].join(":");
   const kept = (form) => [...form.elements].filter((one) => one.name && !SECRET.has(one.type) && !("unkept" in one.dataset));
   const isTick = (one) => one.type === "checkbox" || one.type === "radio";
+  const made = (form) => [...form.elements].filter((one) => one.type === "hidden" && !["csrf", "once"].includes(one.name))
+    .map((one) => `${one.name}=${one.value}`).join("&");
+  function restore(field, text) {
+    const before = field.value;
+    field.value = text;
+    if (field.selectedIndex === -1) field.value = before;
+  }
   function leaveDrafts() {
     const drafts = {};
     for (const form of [...changed].filter((one) => one.isConnected)) {
@@ -32,7 +40,7 @@
         if (!isTick(one)) fields[one.name] = one.value;
         else if (one.checked !== one.defaultChecked) fields[`${one.name}=${one.value}`] = one.checked;
       }
-      drafts[draftKey(form)] = { fields, open: Boolean(form.closest("dialog")?.open) };
+      drafts[draftKey(form)] = { fields, made: made(form), open: Boolean(form.closest("dialog")?.open) };
     }
     if (Object.keys(drafts).length) sessionStorage.setItem(LEFT, JSON.stringify(drafts));
   }
@@ -45,10 +53,11 @@
     for (const form of $$("form[data-draft]")) {
       const draft = drafts[draftKey(form)];
       if (!draft) continue;
+      const same = draft.made === made(form);
       for (const one of kept(form)) {
         const tick = `${one.name}=${one.value}`;
         if (isTick(one)) { if (tick in draft.fields) one.checked = draft.fields[tick]; }
-        else if (one.name in draft.fields && !one.value) one.value = draft.fields[one.name];
+        else if (one.name in draft.fields && (same || !one.value)) restore(one, draft.fields[one.name]);
       }
       changed.add(form);
       if (draft.open) form.closest("dialog")?.showModal();
@@ -123,6 +132,48 @@
     if (event.detail?.requestConfig?.boosted) { stale(""); changed.clear(); $("#main")?.focus({ preventScroll: true }); }
   });
 
+  // ---- live streams: a browser has six connections to a console, and each stream takes one. So a hidden tab has none,
+  // and the seventh tab loads.
+  class VisibleSource {
+    constructor(url) {
+      this.url = url;
+      this.heard = [];
+      this.over = false;
+      this.follow = () => document.hidden ? this.rest() : this.begin();
+      document.addEventListener("visibilitychange", this.follow);
+      this.follow();
+    }
+    get readyState() { return this.over ? EventSource.CLOSED : this.source?.readyState ?? EventSource.CONNECTING; }
+    begin() {
+      if (this.source) return;
+      const source = this.source = new EventSource(this.url, { withCredentials: true });
+      source.onopen = (event) => this.onopen?.(event);
+      source.onerror = (event) => {
+        if (source.readyState === EventSource.CLOSED) this.close();
+        this.onerror?.(event);
+      };
+      for (const [name, hear] of this.heard) source.addEventListener(name, hear);
+    }
+    rest() {
+      this.source?.close();
+      this.source = null;
+    }
+    close() {
+      this.over = true;
+      document.removeEventListener("visibilitychange", this.follow);
+      this.rest();
+    }
+    addEventListener(name, hear) {
+      this.heard.push([name, hear]);
+      this.source?.addEventListener(name, hear);
+    }
+    removeEventListener(name, hear) {
+      this.heard = this.heard.filter((one) => one[0] !== name || one[1] !== hear);
+      this.source?.removeEventListener(name, hear);
+    }
+  }
+  htmx.createEventSource = (url) => new VisibleSource(url);
+
   // ---- live parts: updates replace them. A click counts only if its link is still there when the button goes up,
   // so updates are left out while it is down, for HELD_MS at most: a menu may take the release. htmx forgets what it
   // knows of a link that was replaced, and then shows the answer without its address: so updates wait for it, too.
@@ -177,6 +228,10 @@
     $$("dialog[open]").forEach((one) => one.close());
     $("#main")?.scrollIntoView();
   }
+  // A job's page is loaded again when the job moves; not while a person types into a dialog: the next poll asks again.
+  document.addEventListener("htmx:beforeOnLoad", (event) => {
+    if ($("dialog[open]") && event.detail.xhr.getResponseHeader("hx-refresh")) event.preventDefault();
+  });
   const unanswered = ({ detail }) => keep($("#stale")?.dataset[detail.requestConfig.verb] || "", detail.requestConfig);
   document.addEventListener("htmx:sendError", unanswered);
   document.addEventListener("htmx:beforeSwap", (event) => {

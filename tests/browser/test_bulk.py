@@ -161,3 +161,24 @@ def test_a_finding_is_resent_in_the_browser(
     (found,) = parts.ledger.findings().named("2")
     assert found.is_ordered
     assert one.complaints == []
+
+
+def test_a_job_that_moves_shuts_no_dialog(
+    open_page: Callable[..., Watched], parts: ConsoleParts
+) -> None:
+    """Its page was loaded again while a person typed why it must stop."""
+    job = made(parts, "rj-moves")
+    one = open_page(locale="en", viewport=DESK)
+    one.open(f"/resend/{job.id}")
+    page = one.page
+    page.click("[data-dialog=cancel]")
+    page.fill("#cancel-reason", "the wrong tem")
+    job = parts.ledger.resend_jobs().advance(job, state=JobState.CHECKING)
+    with page.expect_response(lambda got: got.headers.get("hx-refresh") == "true"):
+        pass
+    page.wait_for_timeout(300)
+    page.type("#cancel-reason", "plate")
+    assert page.input_value("#cancel-reason") == "the wrong template"
+    page.click("#cancel [data-close]")
+    page.wait_for_selector("h1 :text('CHECKING')")
+    assert one.complaints == []

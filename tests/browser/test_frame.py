@@ -1,16 +1,25 @@
 """The frame in a real browser: both languages, light and dark, a phone's screen, keys."""
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Route
+from playwright.sync_api import Page, Route
+from sqlalchemy import text
 
 from admin.app import MOST_BODY
 from admin.audit.journal import AuditRefused, Journal
-from tests.browser.conftest import Watched
-from tests.browser.looks import DESK, LOOKS
+from backends.settings import Settings
+from idempotency.sql_ledger import open_ledger
+from policy.versions import Versions
+from tests.browser.conftest import PASSWORD, Watched
+from tests.browser.looks import DESK, LOOKS, PHONE
+from tests.idempotency.making import worker
+
+STREAM = "document.querySelector('[sse-connect]')['htmx-internal-data'].sseEventSource"
+"""The live stream of a page."""
 
 PAGES = {
     "overview": "/",
@@ -182,10 +191,167 @@ def test_a_page_that_was_loaded_after_a_new_sign_in_has_forms_that_are_taken(
     assert one.complaints == []
 
 
+def test_a_long_name_does_not_widen_the_page_of_a_phone(
+    open_page: Callable[..., Watched], console_settings: Settings
+) -> None:
+    name = f"worker-{'7f9c8d6b5' * 7}"
+    with closing(open_ledger(console_settings)) as ledger:
+        ledger.register(worker(name))
+        assert ledger.views().save("lin", "n" * 80, "state:PARKED", shared=False)
+    one = open_page(locale="en", viewport=PHONE)
+    for path in (f"/fleet/{name}", "/search"):
+        one.open(path)
+        assert one.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
+    with (
+        closing(open_ledger(console_settings)) as ledger,
+        ledger.database.begin() as connection,
+    ):
+        connection.execute(text("DELETE FROM workers WHERE id = :id"), {"id": name})
+        connection.execute(text("DELETE FROM console_views"))
+
+
+def sign_in_here(page: Page) -> None:
+    page.fill("#name", "lin")
+    page.fill("#password", PASSWORD)
+    page.press("#password", "Enter")
+    page.wait_for_selector("header.top")
+
+
+def test_fields_that_come_filled_in_are_as_they_were_left(
+    open_page: Callable[..., Watched],
+) -> None:
+    """A window of 30m came back as 1h, and a silence of a day as one of 15 minutes."""
+    one = open_page(locale="en", viewport=DESK)
+    one.open("/resend/new?lanes=sms.notice")
+    page = one.page
+    page.fill("#since", "30m")
+    page.fill("#reason", "the provider was away")
+    page.context.clear_cookies()
+    page.click("main form button.primary")
+    page.wait_for_url("**/login?next=/resend/new**")
+    sign_in_here(page)
+    assert page.input_value("#since") == "30m"
+    page.goto(one.address + "/alerts")
+    page.click("[data-dialog=silence-rule]")
+    page.select_option("#silence-rule select[name=for]", "1d")
+    page.fill("#silence-rule-reason", "a known bug")
+    page.context.clear_cookies()
+    page.click("#silence-rule button.danger")
+    page.wait_for_url("**/login?next=/alerts")
+    sign_in_here(page)
+    assert page.input_value("#silence-rule select[name=for]") == "1d"
+
+
+def test_a_text_comes_back_over_the_version_that_it_was_made_from_alone(
+    open_page: Callable[..., Watched], console_settings: Settings
+) -> None:
+    """Over a newer version it would take that version's changes back."""
+    one = open_page(locale="en", viewport=DESK)
+    one.open()
+    page = one.page
+    for newer in (False, True):
+        if not newer:
+            put_in_force(console_settings, "[defaults]\nthreads = 3\n")
+        page.goto(one.address + "/policy/draft")
+        page.fill("#text", "[defaults]\nthreads = 7\n")
+        page.context.clear_cookies()
+        page.click("form[action='/policy/draft'] button")
+        page.wait_for_url("**/login?next=/policy/draft")
+        if newer:
+            put_in_force(console_settings, "[defaults]\nthreads = 5\n")
+        sign_in_here(page)
+        assert page.input_value("#text") == f"[defaults]\nthreads = {5 if newer else 7}\n"
+
+
+def put_in_force(settings: Settings, content: str) -> None:
+    with closing(open_ledger(settings)) as ledger:
+        versions = Versions(ledger.database)
+        newest = versions.newest()
+        before = (newest.number, newest.text) if newest else (0, "")
+        versions.add(content, "mei", base=before[0], before=before[1])
+
+
+def test_a_hidden_tab_takes_no_connection_from_the_others(
+    open_page: Callable[..., Watched],
+) -> None:
+    """A browser has six connections to a console. The seventh live page was never loaded."""
+    first = open_page(locale="en", viewport=DESK)
+    first.open("/alerts")
+    context, address = first.page.context, first.address
+    first.page.wait_for_function(f"() => {STREAM}.readyState === EventSource.OPEN")
+    show(first.page, False)
+    first.page.wait_for_function(f"() => {STREAM}.source === null")
+    hide = "Object.defineProperty(document, 'hidden', {configurable: true, get: () => true})"
+    context.add_init_script(hide)
+    others = [Watched(context.new_page(), address) for _ in range(7)]
+    for one in others:
+        one.page.goto(f"{address}/alerts", timeout=10_000)
+    show(others[-1].page, True)
+    others[-1].page.wait_for_function(f"() => {STREAM}.readyState === EventSource.OPEN")
+    others[-1].page.wait_for_function(
+        "() => new Date(document.querySelector('main p.quiet time').dateTime) > Date.now() - 5000"
+    )
+    assert others[-1].page.is_hidden("#stale")
+    assert first.complaints == [] == others[-1].complaints
+
+
+def show(page: Page, shown: bool) -> None:
+    """Shows or hides a tab. A headless browser shows all of them."""
+    page.evaluate(
+        "hidden => { Object.defineProperty(document, 'hidden', {configurable: true, get: () => hidden});"
+        " document.dispatchEvent(new Event('visibilitychange')); }",
+        not shown,
+    )
+
+
+def test_an_order_whose_answer_was_lost_is_not_sent_again_by_itself(
+    open_page: Callable[..., Watched],
+) -> None:
+    """htmx kept the second click, and sent it after the first answer."""
+    one = open_page(locale="en", viewport=DESK)
+    one.open("/lanes/sms.notice")
+    page, sent = one.page, []
+
+    def lose(route: Route) -> None:
+        sent.append(route.request.url)
+        page.wait_for_timeout(300)
+        route.abort("connectionrefused")
+
+    page.route("**/lanes/pause", lose)
+    page.click("[data-dialog=pause]")
+    page.fill("#pause-reason", "a bad evening")
+    page.dblclick("#pause button.danger")
+    page.wait_for_selector("#stale:visible")
+    page.wait_for_timeout(500)
+    assert len(sent) == 1
+    page.unroute_all()
+    page.click("[data-dialog=pause]")
+    page.click("#pause button.danger")
+    page.wait_for_url("**/lanes")
+
+
+def test_a_page_of_a_refusal_can_be_loaded_again(open_page: Callable[..., Watched]) -> None:
+    one = open_page(locale="en", viewport=DESK)
+    one.open("/lanes/sms.notice")
+    page = one.page
+    page.click("[data-dialog=pause]")
+    page.fill("#pause-reason", "a bad evening")
+    page.evaluate("document.querySelector('#pause option:last-child').value = 'soon'")
+    page.select_option("#pause select", "soon")
+    page.click("#pause button.danger")
+    page.wait_for_selector("main .line.bad")
+    answer = page.reload()
+    assert answer is not None
+    assert (answer.status, page.url) == (200, f"{one.address}/lanes/sms.notice")
+    page.go_back()
+    page.wait_for_selector("[data-dialog=pause]")
+    assert page.url == f"{one.address}/lanes/sms.notice"
+
+
 def test_a_live_page_says_that_it_is_no_longer_updated(open_page: Callable[..., Watched]) -> None:
     one = open_page(locale="en", viewport=DESK)
     one.open("/alerts")
-    stream = "document.querySelector('[sse-connect]')['htmx-internal-data'].sseEventSource"
+    stream = f"{STREAM}.source"
     one.page.wait_for_function(f"() => {stream}.readyState === EventSource.OPEN")
     one.page.evaluate(f"{stream}.dispatchEvent(new Event('error'))")
     assert one.page.is_hidden("#stale"), "the browser opens a stream that has ended again"
