@@ -46,7 +46,7 @@ from simulator import Simulator
 from tests.admin.conftest import Browser, served_with
 from tests.harness.simulators import spawn
 from tests.hongyan_client.outbox.places import opened as opened_outbox_place
-from tests.idempotency.making import worker
+from tests.idempotency.making import wait_until, worker
 
 Open = Callable[[], Browser]
 User = Callable[..., int]
@@ -404,6 +404,27 @@ def test_a_receipts_process_shows_a_person_accounts_of_its_lanes_alone(
     assert "/accounts/main" not in page.text
     assert "/drain" not in page.text
     assert bo.post("/fleet/r1/drain", reason="x").status_code == 403
+
+
+def test_a_process_shows_a_person_accounts_of_its_lanes_alone(
+    parts: ConsoleParts, bo: Browser, lin: Browser
+) -> None:
+    both = {SMS: LaneSnapshot(), HOOK: LaneSnapshot()}
+    beat(parts, live(parts, "w1", [SMS, HOOK]), both, {"main": AccountSnapshot(rate=3.0)})
+    pauses(parts).pause("main", "", None, author="lin", reason="texts arrive late")
+    assert "texts arrive late" in lin.get("/fleet/w1").text
+    page = bo.get("/fleet/w1")
+    assert page.status_code == 200
+    assert "/accounts/main" not in page.text
+    assert "texts arrive late" not in page.text
+
+
+def test_a_pause_warns_where_the_other_account_is_paused(parts: ConsoleParts, lin: Browser) -> None:
+    warning = "the pause holds these lanes, too"
+    assert warning not in lin.get("/accounts/main").text
+    pauses(parts).pause("spare", "w1", None, author="lin", reason="one host")
+    pauses(parts).pause("spare", "", None, author="lin", reason="a bill")
+    wait_until(lambda: warning in lin.get("/accounts/main").text)
 
 
 def test_a_receipts_process_is_drained_by_an_operator_of_all_lanes(

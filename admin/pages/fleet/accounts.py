@@ -237,7 +237,7 @@ def page_values(
         "now": pauses.now_ms(),
         "may_pause": all(person.may(Role.OPERATOR, lane) for lane in lanes_for(row)),
         "test_lanes": person.among(test_lanes(row), Role.OPERATOR),
-        "alone": [lane for lane in row.lanes if _is_alone(parts, lane)],
+        "alone": [lane for lane in row.lanes if _is_alone(parts, row.name, lane)],
         "times": TIMES,
     }
 
@@ -247,10 +247,13 @@ def test_lanes(row: AccountRow) -> list[str]:
     return list(row.lanes) or [lane for lane in lanes_for(row) if lane != _ANY_CHANNEL]
 
 
-def _is_alone(parts: ConsoleParts, lane: str) -> bool:
-    """Returns whether no other account serves the lane."""
+def _is_alone(parts: ConsoleParts, account: str, lane: str) -> bool:
+    """Returns whether no other account serves the lane: one that the whole fleet leaves out does not."""
     board: AccountBoard | None = parts.boards[BOARD.name].now().value
-    return board is not None and sum(lane in row.lanes for row in board.rows) < 2
+    return board is not None and not any(
+        lane in row.lanes and row.name != account and all(one.worker for one in row.pauses)
+        for row in board.rows
+    )
 
 
 def found(parts: ConsoleParts, person: Person, name: str) -> AccountRow:

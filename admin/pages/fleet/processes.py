@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from litestar import get, post
@@ -141,14 +141,16 @@ def process_page(
     pauses = AccountPauses(parts.databases.primary, parts.databases.clock)
     sends = found.kind != RECEIPTS
     held = [one for one in pauses.pauses() if sends and one.holds_for(process)]
+    shown = found.snapshot.accounts if found.snapshot is not None else {}
+    seen = _seen_accounts(parts, person, [*shown, *(one.account for one in held)])
     lanes = found.snapshot.lanes if found.snapshot is not None else {}
     return view.page(
         "fleet/process.html",
         process=found,
         lanes={lane: one for lane, one in lanes.items() if person.may(Role.VIEWER, lane)},
-        accounts=found.snapshot.accounts if found.snapshot is not None else {},
+        accounts={name: one for name, one in shown.items() if name in seen},
         receipts=_receipts(parts, person, found),
-        held=held,
+        held=[one for one in held if one.account in seen],
         now=pauses.now_ms(),
         may=may_drain(found, person),
     )
@@ -163,13 +165,18 @@ def _receipts(parts: ConsoleParts, person: Person, process: Process) -> dict[str
     """Returns the receipts of the accounts that the person may see."""
     if process.snapshot is None:
         return {}
+    seen = _seen_accounts(parts, person, process.snapshot.receipts)
+    return {name: one for name, one in process.snapshot.receipts.items() if name in seen}
+
+
+def _seen_accounts(parts: ConsoleParts, person: Person, names: Iterable[str]) -> set[str]:
+    """Returns those of the accounts that the person may see."""
     tables, policy = parts.settings.accounts, PolicyFollower(parts).now()
-    rows = {
-        name: account_row(name, tables.get(name, {}), lanes_of(name, policy, tables), [], [], [], 0)
-        for name in process.snapshot.receipts
-    }
-    shown = process.snapshot.receipts.items()
-    return {name: one for name, one in shown if account_seen(rows[name], person)}
+    rows = (
+        account_row(name, tables.get(name, {}), lanes_of(name, policy, tables), [], [], [], 0)
+        for name in dict.fromkeys(names)
+    )
+    return {row.name for row in rows if account_seen(row, person)}
 
 
 @post(
