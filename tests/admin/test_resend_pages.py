@@ -8,6 +8,7 @@ import pytest
 
 from admin.access import Role
 from admin.audit.journal import AuditFilter
+from admin.pages.resend.jobs import PER_PAGE
 from admin.pages.resend.moments import moment_ms
 from admin.pages.resend.names import decoded, read_names
 from admin.parts import ConsoleParts
@@ -368,3 +369,19 @@ def test_moments_are_ages_dates_or_epochs() -> None:
     assert moment_ms("2026-09-21 13:33:20", now, "since") == 1_789_997_600_000
     with pytest.raises(WrongForm):
         moment_ms("yesterday", now, "since")
+
+
+def test_a_page_with_jobs_of_other_lanes_alone_says_so(
+    parts: ConsoleParts, browser: Callable[[], Browser], user: Callable[..., int]
+) -> None:
+    """It said that there is no job, above the link to the next page."""
+    for _ in range(PER_PAGE + 1):
+        made(parts)
+    user("bo", {Role.VIEWER: ("email.*",)})
+    bo = browser()
+    bo.sign_in("bo")
+    page = bo.get("/resend").text
+    assert "There is nothing of your lanes on this page." in page
+    further = re.search(r'rel="next" href="([^"]*)"', page)
+    assert further
+    assert "There is no resend job." in bo.get(further[1]).text

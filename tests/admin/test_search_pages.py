@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from admin.access import Person, Role
+from admin.audit.journal import AuditFilter
 from admin.pages.deliveries.export import csv_of, harmless
 from admin.pages.deliveries.search_line import is_personal, resend_link
 from admin.parts import ConsoleParts, open_parts
@@ -181,6 +182,19 @@ def test_the_export_is_recorded_and_without_receivers(
     assert [tuple(row) for row in rows if row[0] == "delivery.export"] == [
         ("delivery.export", "receiver:***", "a ticket")
     ]
+
+
+@pytest.mark.parametrize("parts", ["sqlite"], indirect=True)
+def test_the_record_of_an_export_masks_a_receiver_of_a_chat(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    """Nothing can be removed from the audit."""
+    one = signed_in(browser, user)
+    target = sent(one, "receiver:ou_liwei_wang since:1d").headers["location"]
+    fields = {"s": target.partition("?s=")[2]}
+    assert one.post("/search/csv", "/account", reason="a ticket", **fields).status_code == 200
+    (row,) = parts.journal.page(AuditFilter(action="delivery.export"), 2)
+    assert row.subject == "receiver:ou***ng since:1d"
 
 
 def test_no_cell_is_a_formula() -> None:
