@@ -10,6 +10,8 @@ from litestar.datastructures import FormMultiDict
 from litestar.exceptions import ValidationException
 
 LONGEST_FIELD: Final = 64 << 10
+LONGEST_TEXT: Final = 1 << 20
+"""Characters of a policy, of templates and of each file of theirs: as many as a template may make."""
 LONGEST_REASON: Final = 1_000
 NUL: Final = "\0"
 """PostgreSQL has no such character."""

@@ -85,6 +85,41 @@ def test_a_draft_with_a_file_is_applied_with_its_row_in_the_audit(
     ]
 
 
+def test_a_draft_has_any_number_of_files(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    """From the 51st on a file was left out, and no draft could be applied."""
+    names = [f"mail-{number}.txt" for number in range(60)]
+    tables = [
+        f'[templates."t{number}"]\nchannel = "webhook"\ntext = {{ file = "{name}" }}\n'
+        for number, name in enumerate(names)
+    ]
+    source = TemplateSource("".join(tables), dict.fromkeys(names, "Thanks!\n"))
+    TemplateVersions(parts.databases.primary).add(source, "bo", base=0, before=NONE)
+    one = signed_in(browser, user)
+    fields = form_of(one.get("/templates/draft").text, "/templates/draft")
+    fields["file_text_59"] = "Thank you!\r\n"
+    assert one.raw("/templates/apply", fields | {"reason": "kinder"}).status_code == 303
+    assert newest(parts).source.files[names[59]] == "Thank you!\n"
+    twice = {"file_name_0": names[0], "file_name_1": names[0], "text": "", "base": "2"}
+    assert one.post("/templates/draft", **twice).status_code == 200
+
+
+def test_a_long_text_that_a_command_applied_is_edited(
+    parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
+) -> None:
+    """Beyond 64 Ki characters, with two for each line end, every draft was refused."""
+    page = "<p>Thanks!</p>\n" * 6_000
+    text = '[templates."t"]\nchannel = "webhook"\ntext = { file = "mail.html" }\n'
+    source = TemplateSource(text, {"mail.html": page})
+    TemplateVersions(parts.databases.primary).add(source, "bo", base=0, before=NONE)
+    one = signed_in(browser, user)
+    fields = form_of(one.get("/templates/draft").text, "/templates/draft")
+    fields["file_text_0"] = fields["file_text_0"].replace("Thanks", "Thank you", 1)
+    assert one.raw("/templates/apply", fields | {"reason": "kinder"}).status_code == 303
+    assert newest(parts).source.files["mail.html"] == page.replace("Thanks", "Thank you", 1)
+
+
 def test_the_second_of_two_editors_is_told_who_was_first(
     parts: ConsoleParts, browser: Callable[[], Any], user: Callable[..., int]
 ) -> None:

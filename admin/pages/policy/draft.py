@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from admin.access import Person, Role, needs
 from admin.parts import READ_STATEMENT_MS, ConsoleParts
 from admin.web.errors import Missing
-from admin.web.forms import Conflict, SentForm, WrongForm
+from admin.web.forms import LONGEST_TEXT, Conflict, SentForm, WrongForm
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
 from admin.web.view import Page, View
 from backends.problems import Problem, SettingsError
@@ -143,7 +143,7 @@ def editor(
 
 def text_of(form: SentForm) -> str:
     """Returns the text of a form, with line ends as files have them. Raises WrongForm."""
-    return form.exactly("text").replace("\r\n", "\n")
+    return form.exactly("text", longest=LONGEST_TEXT).replace("\r\n", "\n")
 
 
 HANDLERS = [draft_page, check_draft, apply_draft]

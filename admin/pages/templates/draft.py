@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Final
 
 from litestar import get, post
@@ -12,7 +13,7 @@ from sqlalchemy import Connection
 from admin.access import Role, needs
 from admin.parts import ConsoleParts
 from admin.web.errors import Missing
-from admin.web.forms import Conflict, SentForm, WrongForm
+from admin.web.forms import LONGEST_TEXT, Conflict, SentForm, WrongForm
 from admin.web.given import GivenForm, GivenParts, GivenPerson, GivenView
 from admin.web.view import Page, View
 from backends.problems import Problem, SettingsError
@@ -31,7 +32,6 @@ from sending.template_change import (
 )
 
 FILE: Final = "templates.toml"
-MOST_FILES: Final = 50
 
 
 @get("/templates/draft", opt=needs(Role.POLICY_ADMIN), sync_to_thread=True)
@@ -99,11 +99,13 @@ def templates_now(parts: ConsoleParts) -> ActiveTemplates:
 
 def source_of(form: SentForm) -> TemplateSource:
     """Returns the texts of a form, with line ends as files have them. Raises WrongForm."""
-    files = {}
-    for number in range(MOST_FILES):
-        if name := form.text(f"file_name_{number}"):
-            files[name] = _lines(form.exactly(f"file_text_{number}"))
-    return TemplateSource(_lines(form.exactly("text")), files)
+    files: dict[str, str] = {}
+    for number in count():
+        name = form.text(f"file_name_{number}")
+        if not name:  # the fields of a new file are the last ones
+            break
+        files[name] = _lines(form.exactly(f"file_text_{number}", longest=LONGEST_TEXT))
+    return TemplateSource(_lines(form.exactly("text", longest=LONGEST_TEXT)), files)
 
 
 def _lines(text: str) -> str:
