@@ -245,9 +245,20 @@
   });
 
   // ---- charts: <div class="chart" data-chart='{"title":…,"unit":…,"series":[…],"data":[[…],…]}'>, times in UTC
+  // The window knows each chart until it is destroyed: a page that stays open draws new ones every few seconds.
+  const drawn = new Map();
+  function endCharts() {
+    for (const [element, { chart, observer }] of drawn) {
+      if (element.isConnected) continue;
+      observer.disconnect();
+      chart.destroy();
+      drawn.delete(element);
+    }
+  }
   const stamp = (seconds) => new Date(seconds * 1e3).toISOString();
   function charts(root) {
     if (!window.uPlot) return;
+    endCharts();
     const style = getComputedStyle(document.documentElement);
     const ink = style.getPropertyValue("--quiet").trim(), grid = style.getPropertyValue("--line").trim();
     const colours = ["--accent", "--bad", "--good", "--warn", "--info"].map((name) => style.getPropertyValue(name).trim());
@@ -268,7 +279,9 @@
         scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, 1e-3)] } },
         axes: [{ ...axis, space: long ? 90 : 50, values: (_, all) => all.map(label) }, { ...axis, size: 60 }],
       }, wanted.data, one);
-      new ResizeObserver(() => chart.setSize({ width: one.clientWidth, height: wanted.height || 220 })).observe(one);
+      const observer = new ResizeObserver(() => chart.setSize({ width: one.clientWidth, height: wanted.height || 220 }));
+      observer.observe(one);
+      drawn.set(one, { chart, observer });
     }
   }
   document.addEventListener("htmx:afterSettle", () => charts(document));
