@@ -75,7 +75,7 @@ CONSOLE: tuple[Mutation, ...] = (
     Mutation(
         "where the console's address is set, a request does not choose it",
         "admin.guards:_check_origin",
-        'parts.settings.console.url.partition("://")[2].rstrip("/") or headers.get("host", "")',
+        'host_of(parts.settings.console.url) or headers.get("host", "")',
         'headers.get("host", "")',
         (_HOST,),
     ),
