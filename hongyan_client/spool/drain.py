@@ -120,14 +120,12 @@ class DrainPass:
         return head.line not in busy and time.monotonic() >= self._retry_at.get(head.line, 0.0)
 
     def _is_fit(self, row: SpooledRow) -> bool:
-        """Whether the record's time is not over and its bytes are those that were written. Parks it if they
-        are not."""
-        if row.expires_at <= self._now_ms():
-            return False
+        """Whether the record's bytes are those that were written and its time is not over. Parks it if its
+        bytes changed."""
         if not row.intact:
             self._unsettled = _with_parked(self._unsettled, row.id, DAMAGED)
             return False
-        return True
+        return row.expires_at > self._now_ms()
 
     def _collect(self, fence: int) -> PassResult:
         """Waits for acknowledgements, and settles those that came."""

@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,8 @@ CHECKPOINT_PAGES: Final = 256
 _MASK: Final = 0xFF
 _LARGEST_PAGES: Final = 512
 """Pages of the largest record that Kafka takes, and some."""
+_TEXT: Final = partial(str, encoding="utf-8", errors="replace")
+"""Reads texts whose bytes changed, too: their row's checksum tells it, and other rows go on."""
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
 
 
@@ -123,6 +126,7 @@ def connect(path: Path, max_bytes: int) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_MS / 1_000, isolation_level=None, check_same_thread=False
     )
+    connection.text_factory = _TEXT
     try:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = WAL")

@@ -51,7 +51,7 @@ def row_lines(store: SpoolStore, limit: int) -> list[dict[str, Any]]:
 
 def row_line(row: SpooledRow) -> dict[str, Any]:
     """Returns one record without its content; the receivers are masked."""
-    shown = masked_message(row.value)
+    shown = masked_message(row.value if row.intact else b"")
     return {
         "id": row.id,
         "state": "parked" if row.parked else "waiting",
@@ -78,5 +78,5 @@ def ended_lines(rows: Iterable[tuple[Any, ...]]) -> list[dict[str, Any]]:
 def _time(at_ms: int) -> str:
     try:
         return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, TypeError):  # of a damaged row, too
         return str(at_ms)

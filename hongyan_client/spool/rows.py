@@ -36,9 +36,12 @@ class SpooledRow(NamedTuple):
 
     @property
     def intact(self) -> bool:
-        """Whether the row has the bytes that were written."""
-        found = checksum(self.topic, self.key, self.value, self.headers, self.expires_at)
-        return found == self.checksum
+        """Whether the row has the bytes that were written. A changed one may have values of other types."""
+        try:
+            found = checksum(self.topic, self.key, self.value, self.headers, self.expires_at)
+        except (TypeError, AttributeError, ValueError):
+            return False
+        return found == self.checksum and isinstance(self.expires_at, int)
 
     def record(self) -> Record:
         """Returns the record to publish."""

@@ -248,8 +248,8 @@ def _values(kept: KeptRecord, now_ms: int) -> dict[str, Any]:
 
 
 def _ended(row: SpooledRow, now_ms: int) -> tuple[Any, ...]:
-    shown = masked_message(row.value)
+    shown = masked_message(row.value if row.intact else b"")
     return (
-        *(row.id, row.topic, shown.message_id, shown.receivers, EXPIRED),
-        *(row.attempts, row.last_error, row.kept_at, now_ms),
+        *(row.id, row.topic or "", shown.message_id, shown.receivers, EXPIRED),
+        *(row.attempts or 0, row.last_error or "", row.kept_at or now_ms, now_ms),
     )

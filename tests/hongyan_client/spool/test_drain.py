@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hongyan_client.spool import drain as drain_module
+from hongyan_client.spool.listing import ended_lines, row_lines
 from hongyan_client.spool.store import DrainOutcome, KeptRecord, StaleDrain
 from tests.hongyan_client.spool.making import NEVER, TOPIC, Bench, FakeKafka, envelope, record
 
@@ -139,6 +140,40 @@ def test_a_row_whose_bytes_changed_is_parked_and_never_sent(bench: Bench) -> Non
     assert [int(one.value) for one in bench.kafka.arrived] == [2]
     assert bench.store.rows(1)[0].last_error == drain_module.DAMAGED
     assert bench.store.counts().parked == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "topic = CAST(x'ff6869' AS TEXT)",
+        "key = CAST(key AS TEXT)",
+        "value = CAST(value AS TEXT)",
+        "headers = CAST(headers AS TEXT)",
+        "expires_at = 'soon'",
+    ],
+)
+def test_a_row_that_cannot_be_read_holds_no_other_up(bench: Bench, change: str) -> None:
+    for number in range(3):
+        keep(bench, number, "abc"[number])
+    with bench.store._keeper.transaction() as connection:
+        connection.execute(f"UPDATE records SET {change} WHERE id = 2")
+    bench.drain()
+    bench.drain()
+    assert sorted(int(one.value) for one in bench.kafka.arrived) == [0, 2]
+    (row,) = row_lines(bench.store, 10)
+    assert (row["state"], row["last_error"]) == ("parked", drain_module.DAMAGED)
+
+
+def test_a_row_that_cannot_be_read_expires_like_others(bench: Bench) -> None:
+    bench.store.keep([KeptRecord(record(1), bench.now + 1)], bench.folder.marker, bench.now)
+    keep(bench, 2, "b")
+    with bench.store._keeper.transaction() as connection:
+        change = "topic = CAST(x'ff6869' AS TEXT), value = CAST(value AS TEXT)"
+        connection.execute(f"UPDATE records SET {change} WHERE id = 1")
+    bench.now += 1_000
+    assert bench.drain() == 1
+    (ended,) = ended_lines(bench.store.ended(10))
+    assert (ended["id"], ended["reason"]) == (1, "expired")
 
 
 def test_a_full_buffer_burns_no_attempt(bench: Bench) -> None:
