@@ -4,6 +4,7 @@ spool.db       the records           gate.lock   held together by transactions, 
 waiting        the marker            drain.lock  held by the process that drains
 writers/NAME   held by the process of that name, as long as it lives
 damaged-*.db   damaged files that were replaced
+salvage*       a new file in the making, and the copy that it is read from
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 from hongyan_client.spool.errors import SpoolAway, SpoolDamaged
 from hongyan_client.spool.file import SpoolFile, created, gate_path, judged
 from hongyan_client.spool.locks import FileLock, Marker
-from hongyan_client.spool.salvage import Salvage, fault_of, salvaged
+from hongyan_client.spool.salvage import Salvage, fault_of, finished, salvaged
 from hongyan_client.spool.store import SpoolStore
 
 DEFAULT_MAX_BYTES: Final = 256 << 20
@@ -43,8 +44,9 @@ class SpoolFolder:
         gate = FileLock(gate_path(self.file))
         try:
             with self._errors(), gate.exclusive():
+                ended = finished(self.file, now_ms)
                 fault = self._fault()
-                return salvaged(self.file, now_ms) if fault else None
+                return salvaged(self.file, now_ms, self.marker.last_id) if fault else ended
         finally:
             gate.close()
 

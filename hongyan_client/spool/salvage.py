@@ -3,6 +3,8 @@
 A damaged page costs the rows of that page: each other row is found by its number. If the file's first page
 is damaged, that of an empty spool takes its place: all spools of a version have their tables in the same
 pages.
+
+Ids of the new file go on behind all of the damaged one: a process may still hold outcomes of those.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ import logging
 import shutil
 import sqlite3
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from hongyan_client.spool.file import PAGE_BYTES, connect, created, sync_folder
@@ -23,6 +25,11 @@ from hongyan_client.spool.schema import COLUMNS
 log = logging.getLogger("hongyan_client")
 
 _SUFFIXES: Final = ("", "-wal")
+_FRESH: Final = "salvage.db"
+_COPY: Final = "salvage"
+_ID_GAP: Final = 100_000
+"""Ids that are left out: more than processes have committed and not noted yet."""
+_MOST_IDS: Final = 1 << 62
 _UNLIMITED: Final = 1 << 40
 _MOST_PROBES: Final = 5_000_000
 _SIZE_AT: Final = 28
@@ -66,31 +73,60 @@ def fault_of(path: Path) -> str:
         connection.close()
 
 
-def salvaged(path: Path, now_ms: int) -> Salvage:
-    """Replaces a damaged file by one with its readable records. Call it with the gate alone."""
-    damaged = path.with_name(f"damaged-{now_ms}.db")
-    fresh = path.with_name("salvage.db")
+def salvaged(path: Path, now_ms: int, last_id: int) -> Salvage:
+    """Replaces a damaged file by one with its readable records. `last_id`: the greatest id that a process
+    has noted. Call it with the gate alone."""
+    fresh = path.with_name(_FRESH)
     _remove(fresh)
-    with TemporaryDirectory(dir=path.parent) as folder:
-        copy = Path(folder) / "spool.db"
-        for suffix in _SUFFIXES:
-            if (source := Path(f"{path}{suffix}")).exists():
-                shutil.copyfile(source, f"{copy}{suffix}")
+    with _copied(path) as copy:
         created(fresh)
         saved = _transfer(copy, fresh)
         if not saved:
             _renew_first_page(copy, fresh)
             saved = _transfer(copy, fresh)
+        _continue_ids(fresh, (last_id, _last_id_of(copy)))
     _settle_file(fresh)
+    return _exchanged(path, path.with_name(f"damaged-{now_ms}.db"), saved)
+
+
+def finished(path: Path, now_ms: int) -> Salvage | None:
+    """Ends an exchange that a crash cut off after the damaged file had left its place. Returns None if there
+    is none. Call it with the gate alone."""
+    fresh = path.with_name(_FRESH)
+    if path.exists() or not fresh.exists():
+        return None
+    earlier = sorted(path.parent.glob("damaged-*.db"))
+    damaged = earlier[-1] if earlier else path.with_name(f"damaged-{now_ms}.db")
+    return _exchanged(path, damaged, _count_of(fresh))
+
+
+def _exchanged(path: Path, damaged: Path, saved: int) -> Salvage:
+    """Puts the new file in the place of the damaged one. `finished` goes on after a crash within."""
     for suffix in _SUFFIXES:
         if (source := Path(f"{path}{suffix}")).exists():
             source.replace(f"{damaged}{suffix}")
     Path(f"{path}-shm").unlink(missing_ok=True)
-    fresh.replace(path)
+    path.with_name(_FRESH).replace(path)
     sync_folder(path.parent)
     result = Salvage(saved, damaged)
     log.error("spool: %s", result.text)
     return result
+
+
+@contextmanager
+def _copied(path: Path) -> Iterator[Path]:
+    """Yields a copy of the file. Its folder has one name, so that a killed salvage leaves no second one."""
+    folder = path.with_name(_COPY)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    try:
+        copy = folder / path.name
+        for suffix in _SUFFIXES:
+            if (source := Path(f"{path}{suffix}")).exists():
+                shutil.copyfile(source, f"{copy}{suffix}")
+        yield copy
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _transfer(source: Path, target: Path) -> int:
@@ -133,25 +169,57 @@ def _walk(connection: sqlite3.Connection, clause: str) -> Iterator[SpooledRow]:
     try:
         for found in connection.execute(f"SELECT {COLUMNS} FROM records {clause}"):  # noqa: S608 - ours
             row = SpooledRow(*found)
-            if _is_sound(row):
+            if row.intact:
                 yield row
-    except (sqlite3.DatabaseError, UnicodeDecodeError):
+    except sqlite3.DatabaseError:
         return
-
-
-def _is_sound(row: SpooledRow) -> bool:
-    try:
-        return row.intact
-    except (TypeError, AttributeError):
-        return False
 
 
 def _last_id(connection: sqlite3.Connection) -> int:
     try:
         found = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'records'")
         return int((found.fetchone() or (0,))[0])
-    except (sqlite3.DatabaseError, ValueError):
+    except (sqlite3.DatabaseError, ValueError, TypeError):
         return 0
+
+
+def _count_of(path: Path) -> int:
+    """Returns the number of records; 0 for a file that cannot be read, which the next check mends."""
+    try:
+        connection = connect(path, _UNLIMITED)
+    except sqlite3.Error:
+        return 0
+    try:
+        return int(connection.execute("SELECT count(*) FROM records").fetchone()[0])
+    except sqlite3.Error:
+        return 0
+    finally:
+        connection.close()
+
+
+def _last_id_of(path: Path) -> int:
+    try:
+        connection = connect(path, _UNLIMITED)
+    except sqlite3.Error:
+        return 0
+    try:
+        return _last_id(connection)
+    finally:
+        connection.close()
+
+
+def _continue_ids(path: Path, noted: Iterable[int]) -> None:
+    """Lets the new file's ids begin behind all that it has and that were noted. Notes may be damaged."""
+    connection = connect(path, _UNLIMITED)
+    try:
+        known = [*noted, _last_id(connection)]
+        begin = max(one for one in known if 0 <= one < _MOST_IDS) + _ID_GAP
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("DELETE FROM sqlite_sequence WHERE name = 'records'")
+        connection.execute("INSERT INTO sqlite_sequence VALUES ('records', ?)", (begin,))
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
 
 
 def _copy_counters(reading: sqlite3.Connection, writing: sqlite3.Connection) -> None:

@@ -200,7 +200,7 @@ class Spool:
     def _note(self, salvage: Salvage) -> None:
         """Counts a salvage. Records that were not saved are in the damaged file."""
         self.salvage = salvage
-        self._folder.marker.last_id = 0
+        self._folder.marker.last_id = self._store.counts().last_id
         self._store.count("salvaged")
 
     def _run(self) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from hongyan_client.spool import salvage
 from hongyan_client.spool.errors import SpoolDamaged
 from hongyan_client.spool.file import PAGE_BYTES
 from hongyan_client.spool.spool import Spool
@@ -155,4 +158,100 @@ def test_records_that_another_process_keeps_during_the_opening_are_not_missing(
     assert "missing" not in bench.store.counts().counters
     assert bench.folder.marker.last_id == bench.store.counts().last_id == 5
     spool.close(5)
+    bench.close()
+
+
+def garbled(bench: Bench) -> None:
+    """No byte of the file is left, while processes have it open."""
+    bench.store.close()
+    bench.folder.file.write_bytes(b"this is no database at all" * 1_000)
+    for suffix in ("-wal", "-shm"):
+        Path(f"{bench.folder.file}{suffix}").unlink(missing_ok=True)
+
+
+def test_outcomes_of_a_damaged_file_remove_no_record_of_the_new_one(tmp_path: Path) -> None:
+    kafka = FakeKafka()
+    bench = Bench(tmp_path / "spool", kafka)
+    old = [KeptRecord(record(number, f"k{number}"), NEVER) for number in range(5)]
+    bench.store.keep(old, bench.folder.marker, bench.now)
+    fence = bench.store.take_fence()
+    kafka.holding = True
+    bench.drain_pass._fill()
+    garbled(bench)
+    kafka.release()
+    bench.store = bench.drain_pass._store = bench.folder.store()
+    with pytest.raises(SpoolDamaged):
+        bench.drain_pass._collect(fence)
+    assert bench.folder.prepare(bench.now) is not None
+    new = [KeptRecord(record(number, f"k{number}"), NEVER) for number in range(100, 105)]
+    bench.store.keep(new, bench.folder.marker, bench.now)
+    assert bench.drain() == 5
+    assert sorted(int(one.value) for one in kafka.arrived) == [*range(5), *range(100, 105)]
+    bench.close()
+
+
+def test_ids_go_on_after_each_salvage_and_none_counts_as_missing(tmp_path: Path) -> None:
+    kafka = FakeKafka()
+    kafka.away = True
+    last = 0
+    for _ in range(3):
+        bench = Bench(tmp_path / "spool", kafka)
+        bench.store.keep([KeptRecord(record(1), NEVER)], bench.folder.marker, bench.now)
+        assert (found := bench.store.counts().last_id) > last
+        last = found
+        garbled(bench)
+        bench.close()
+        spool = Spool(tmp_path / "spool", kafka)
+        assert spool.missing == 0
+        assert spool._folder.marker.last_id > last
+        spool.close(5)
+
+
+def killed_at(folder: Path, name: str, calls: int) -> None:
+    """Opens the folder in a child that is killed once a method of Path has returned so many times."""
+    if (child := os.fork()) == 0:
+        original = getattr(Path, name)
+        left = calls
+
+        def counted(self: Path, *given: object, **named: object) -> object:
+            nonlocal left
+            result = original(self, *given, **named)
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        setattr(Path, name, counted)
+        try:
+            Bench(folder, FakeKafka())
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def test_a_kill_between_the_damaged_file_and_the_new_one_loses_nothing(tmp_path: Path) -> None:
+    file = filled(tmp_path / "spool")
+    spoil(file, pages_of_records(file)[3])
+    killed_at(tmp_path / "spool", "replace", 1)
+    assert not file.exists()
+    Path(f"{file}-wal").write_bytes(b"the log of the damaged file")
+    bench = Bench(tmp_path / "spool", FakeKafka())
+    assert bench.salvage is not None
+    assert Path(f"{bench.salvage.damaged_file}-wal").read_bytes() == b"the log of the damaged file"
+    assert bench.drain() == bench.salvage.saved > COUNT - PAGE_BYTES // 200
+    names = {one.name for one in (tmp_path / "spool").iterdir()}
+    assert not [name for name in names if name.startswith("salvage")]
+    assert sum(name.endswith(".db") for name in names) == 2, "the spool, and the damaged file"
+    bench.close()
+
+
+def test_killed_salvages_leave_no_copies_behind(tmp_path: Path) -> None:
+    file = filled(tmp_path / "spool")
+    spoil(file, pages_of_records(file)[3])
+    for _ in range(2):
+        killed_at(tmp_path / "spool", "mkdir", 2)
+    assert (tmp_path / "spool" / salvage._COPY).is_dir()
+    bench = Bench(tmp_path / "spool", FakeKafka())
+    assert bench.salvage is not None
+    assert [one for one in (tmp_path / "spool").iterdir() if one.is_dir()] == []
     bench.close()
