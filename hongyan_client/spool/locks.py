@@ -70,10 +70,12 @@ class Marker:
     """
 
     def __init__(self, path: Path) -> None:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             if os.fstat(file).st_size < _FORM.size:
-                os.ftruncate(file, _FORM.size)
+                # A hole would end the process by SIGBUS if the disk were full at the first write to it.
+                # Appended: another process may have made and set the marker meanwhile.
+                os.write(file, bytes(_FORM.size))
             self._memory = mmap.mmap(file, _FORM.size)
         finally:
             os.close(file)

@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from hongyan_client.overflow import Overflow
 from hongyan_client.spool import spool as spool_module
 from hongyan_client.spool.commits import SharedCommit, _WaitingRecord
 from hongyan_client.spool.errors import SpoolAway, SpoolError, SpoolFull
+from hongyan_client.spool.locks import Marker
 from hongyan_client.spool.spool import Spool
 from hongyan_client.spool.store import KeptRecord
 from tests.harness.waiting import await_
@@ -354,3 +356,20 @@ def test_a_full_disk_is_an_error_to_the_caller_and_what_was_kept_goes_later(
     assert spool.drain(30) == 0
     assert list(dict.fromkeys(kafka.numbers())) == list(range(kept))
     spool.close(10)
+
+
+def test_a_disk_that_fills_while_the_folder_is_made_ends_no_process(small_disk: Path) -> None:
+    """Where there is room for all but the marker, which is mapped, its first write must not be a SIGBUS."""
+    page = os.sysconf("SC_PAGESIZE")
+    filler = small_disk / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(page))
+    assert os.statvfs(small_disk).f_bavail == 0
+    if (child := os.fork()) == 0:
+        try:
+            Marker(small_disk / "waiting").waiting = True
+        except OSError:
+            os._exit(3)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
