@@ -103,7 +103,7 @@ class ClientCore:
         if options.trace:
             process = f"{client_id}-{socket.gethostname()}-{os.getpid()}"
             self._trace = AcceptedRecorder(self.publisher, trace_topic(topic_prefix), process)
-        self._overflow: Overflow | None = overflow(self.publisher) if overflow else None
+        self._overflow: Overflow | None = self._opened(overflow) if overflow else None
         self._queue: OverflowQueue | None = None
         self._may_pass: MayPass | None = None
         if self._overflow is not None:
@@ -112,6 +112,17 @@ class ClientCore:
         self.watched = self._trace is not None or observer is not None
         self._pid = os.getpid()
         atexit.register(self._close_at_exit)  # after the publisher's: it runs before that
+
+    def _opened(self, overflow: OpenOverflow) -> Overflow:
+        """Returns the opened overflow. If it cannot be opened, ends what this client has started: its caller
+        gets no client to close."""
+        try:
+            return overflow(self.publisher)
+        except BaseException:
+            if self._trace is not None:
+                self._trace.close(0)
+            self.publisher.close(0)
+            raise
 
     @property
     def has_overflow(self) -> bool:

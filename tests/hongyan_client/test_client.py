@@ -21,6 +21,7 @@ from hongyan_client import (
     ClientOptions,
     Composition,
     Notification,
+    Publisher,
     SendInDoubt,
     SentNotification,
     WrongNotification,
@@ -439,3 +440,15 @@ def test_closing_twice_is_harmless() -> None:
     assert client.close(0.1) == 0
     assert client.close(0.1) == 0
     await_(lambda: not client.publisher._thread.is_alive(), what="the publisher's thread ends")
+
+
+def test_a_client_whose_overflow_cannot_be_opened_leaves_nothing_behind() -> None:
+    before = set(threading.enumerate())
+
+    def away(_publisher: Publisher) -> MemoryOverflow:
+        raise ClientError("the spool's disk is not mounted yet")
+
+    for _ in range(3):
+        with pytest.raises(ClientError, match="not mounted"):
+            Client(NOWHERE, overflow=away)
+    await_(lambda: set(threading.enumerate()) <= before, what="its threads have ended")
