@@ -3,8 +3,8 @@
     with OutcomeReader("kafka-1:9092", group_id="orders") as reader:
         reader.run(handle, stop)
 
-The place is committed to Kafka after the handler has returned. So an event is handled at least once, and a
-repeat has the same `event_id`. A handler that keeps the place in its own database, in its own transaction,
+The place is committed to Kafka after the handler has returned; nobody waits for Kafka's answer, which may
+never come. So an event is handled at least once, and a repeat has the same `event_id`. A handler that keeps the place in its own database, in its own transaction,
 starts the reader with `positions` and gets each event once.
 """
 
@@ -34,6 +34,8 @@ log = logging.getLogger("hongyan_client")
 _POLL_S: Final = 0.2
 _BATCH: Final = 500
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
+_CLOSE_S: Final = 10.0
+"""Longest wait of `close`."""
 _SAFE_READER: Final[Mapping[str, Property]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,  # it would be stored before the handler has returned
@@ -99,6 +101,7 @@ class OutcomeReader:
         self._handled = self._unreadable = self._failures = 0  # written by the thread of `run`
         self._pausing = False  # written by the thread of `run`
         self._moved: set[int] = set()  # partitions that came or went; written in its polls
+        self._unplaced = False  # the places of the partitions are not known yet; like `_moved`
         self._consumer = _consumer(bootstrap, group_id, properties or {})
         self._consumer.subscribe(
             [self._topic], on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone
@@ -107,9 +110,15 @@ class OutcomeReader:
 
     def run(self, handle: Handle, stop: threading.Event) -> None:
         """Hands events to `handle` until `stop` is set. An exception of `handle` is logged; the same
-        events follow after a pause, which grows to half a minute. Raises ClientError if Kafka refuses the
-        reader for good."""
+        events follow after a pause, which grows to half a minute. So is one of `positions`: nothing is read
+        before the places are known. Raises ClientError if Kafka refuses the reader for good."""
+        wait = _FIRST_WAIT_S
         while not stop.is_set():
+            if self._unplaced and not self._placed():
+                self._held(stop, wait)
+                wait = min(2 * wait, _LONGEST_WAIT_S)
+                continue
+            wait = _FIRST_WAIT_S
             events, following = self._polled()
             if following:
                 self._remember(self._handled_at_last(handle, events, following, stop))
@@ -119,10 +128,19 @@ class OutcomeReader:
         return ReaderFigures(self._handled, self._unreadable, self._failures)
 
     def close(self) -> None:
-        """Leaves the group, so that others take over at once; idempotent."""
-        if not self._closed:
-            self._closed = True
-            self._consumer.close()
+        """Leaves the group, so that others take over at once; idempotent. Ends after `_CLOSE_S` seconds, also
+        while no broker answers."""
+        if self._closed:
+            return
+        self._closed = True
+        # librdkafka waits for the answers to its commits, without a limit.
+        closing = threading.Thread(
+            target=self._consumer.close, name="hongyan-outcomes-close", daemon=True
+        )
+        closing.start()
+        closing.join(_CLOSE_S)
+        if closing.is_alive():
+            log.warning("outcomes: Kafka did not let the reader go within %g s", _CLOSE_S)
 
     def __enter__(self) -> Self:
         return self
@@ -213,34 +231,63 @@ class OutcomeReader:
         while not stop.is_set() and time.monotonic() < until:
             self._consumer.poll(min(_POLL_S, wait_s))
         self._pausing = False
-        self._consumer.resume(self._consumer.assignment())
+        if not self._unplaced:
+            self._consumer.resume(self._consumer.assignment())
 
     def _remember(self, following: Mapping[int, int]) -> None:
-        """Commits the places, where Kafka keeps them. A failed commit is logged: the events come again."""
+        """Commits the places, where Kafka keeps them. It does not wait for the answer: while no broker gives
+        one, librdkafka's wait has no limit, and `run` would not end."""
         if self._positions is not None or not following:
             return
         from confluent_kafka import KafkaException, TopicPartition
 
         places = [TopicPartition(self._topic, number, at) for number, at in following.items()]
         try:
-            self._consumer.commit(offsets=places, asynchronous=False)
+            self._consumer.commit(offsets=places, asynchronous=True)
         except KafkaException as exc:
-            log.warning("outcomes: the place was not committed: %s", exc)
+            _note_commit(exc, places)
 
     def _assigned(self, consumer: Consumer, partitions: list[Any]) -> None:
         """Starts each partition where the handler was. Runs inside poll, in the thread of `run`."""
-        known = self._positions() if self._positions is not None else {}
+        self._unplaced = not self._begin_at_kept_places(partitions)
+        consumer.assign(partitions)
+        self._moved |= {one.partition for one in partitions}
+        if self._pausing or self._unplaced:
+            consumer.pause(partitions)
+
+    def _begin_at_kept_places(self, partitions: list[Any]) -> bool:
+        """Sets the offsets that the handler kept. Returns False if it cannot tell them now."""
+        try:
+            known = self._positions() if self._positions is not None else {}
+        except Exception:  # of the handler's database: at another place its events would come again
+            log.exception("outcomes: the kept places could not be read; nothing is read meanwhile")
+            return False
         for one in partitions:
             if one.partition in known:
                 one.offset = known[one.partition]
-        consumer.assign(partitions)
-        self._moved |= {one.partition for one in partitions}
-        if self._pausing:
-            consumer.pause(partitions)
+        return True
+
+    def _placed(self) -> bool:
+        """Starts the partitions whose places were not known when they came. Returns False if they are not
+        known yet."""
+        partitions = self._consumer.assignment()
+        if not self._begin_at_kept_places(partitions):
+            return False
+        self._unplaced = False
+        self._consumer.assign(partitions)
+        self._consumer.resume(partitions)
+        return True
 
     def _gone(self, _consumer: Consumer, partitions: list[Any]) -> None:
-        """Notes partitions that others may have now. Runs like `_assigned`."""
+        """Notes partitions that others may have now. Runs like `_assigned`, and in `close`."""
+        self._unplaced = False
         self._moved |= {one.partition for one in partitions}
+
+
+def _note_commit(error: Any, places: Sequence[Any]) -> None:
+    """Logs a failed commit: the events come again. Runs inside poll, in the thread of `run`."""
+    for fault in [error] if error is not None else [one.error for one in places if one.error]:
+        log.warning("outcomes: the place was not committed: %s", fault)
 
 
 def _consumer(bootstrap: str, group_id: str, properties: Mapping[str, Property]) -> Consumer:
@@ -260,6 +307,7 @@ def _consumer(bootstrap: str, group_id: str, properties: Mapping[str, Property])
         "bootstrap.servers": bootstrap,
         "group.id": group_id,
         "logger": KafkaLog(),
+        "on_commit": _note_commit,
     }
     try:
         return KafkaConsumer(config)

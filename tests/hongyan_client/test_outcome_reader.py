@@ -12,11 +12,12 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, Producer
 
+from backends.kafka.embedded import EmbeddedKafka
 from hongyan_client import ClientError, OutcomeEvent, OutcomeReader, State, WrongProperties
 from hongyan_client import outcome_reader as module
 from hongyan_client.outcome_reader import PlacedOutcome
 from tests.harness.waiting import await_
-from tests.hongyan_client.looking import NOWHERE, PATIENCE_S, make_topic
+from tests.hongyan_client.looking import NOWHERE, PATIENCE_S, make_topic, paused
 
 
 def event(number: int) -> OutcomeEvent:
@@ -113,6 +114,52 @@ def test_a_handler_that_keeps_the_place_decides_the_start(ground: Ground) -> Non
     assert sorted(everything) == [f"e-{n}" for n in range(8)]
     later = ground.read(1, positions=lambda: {0: 1, 1: 1})
     assert len(later) == 6
+
+
+def test_a_place_that_cannot_be_read_is_asked_for_again_and_nothing_is_read_before(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FIRST_WAIT_S", 0.05)
+    for number in range(8):
+        ground.write(msgspec.json.encode(event(number)), partition=number % 2)
+    outages = 2
+
+    def positions() -> dict[int, int]:
+        nonlocal outages
+        if outages:
+            outages -= 1
+            raise RuntimeError("the handler's database is away")
+        return {0: 3, 1: 3}
+
+    assert sorted(ground.read(2, positions=positions)) == ["e-6", "e-7"]
+    assert not outages
+
+
+def test_a_reader_ends_while_no_broker_answers_its_commit(
+    monkeypatch: pytest.MonkeyPatch, library_log: io.StringIO
+) -> None:
+    monkeypatch.setattr(module, "_CLOSE_S", 0.5)
+    held, goes_on, stop = threading.Event(), threading.Event(), threading.Event()
+
+    def handle(_events: Sequence[PlacedOutcome]) -> None:
+        held.set()
+        goes_on.wait(PATIENCE_S)
+
+    with EmbeddedKafka() as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        producer.produce("hongyan.outcomes", msgspec.json.encode(event(1)))
+        assert producer.flush(PATIENCE_S) == 0
+        reader = OutcomeReader(cluster.bootstrap, group_id="orders")
+        running = threading.Thread(target=reader.run, args=(handle, stop))
+        running.start()
+        assert held.wait(PATIENCE_S)
+        with paused(cluster):
+            stop.set()
+            goes_on.set()
+            running.join(5)
+            assert not running.is_alive()
+            reader.close()
+    assert "did not let the reader go" in library_log.getvalue()
 
 
 class Shop:
