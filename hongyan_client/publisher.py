@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from hongyan_client.delivery_errors import refusal
 from hongyan_client.errors import BufferFull, ClientClosed, WrongProperties
 from hongyan_client.kafka_log import KafkaLog
-from hongyan_client.record_ages import RecordAges
+from hongyan_client.record_ages import AGELESS, RecordAges
 from hongyan_client.record_report import BufferUse, EndReport, NumberedReport, RecordReport
 from hongyan_client.records import Acknowledged, OnBatchEnd, OnEnd, Record, RecordParts
 from hongyan_client.sends.pending_result import PendingResult
@@ -109,7 +109,7 @@ class Publisher:
         timeout, all open ones end with it, so that none overtakes it. Raises WrongProperties."""
         own_s = delivery_timeout_s + (_TOGETHER_MARGIN_S if together else 0)
         self._config = producer_config(bootstrap, client_id, properties or {}, own_s, limits)
-        self._limits = limits
+        self.limits = limits
         self._most_records, self._most_bytes = limits
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
@@ -266,7 +266,8 @@ class Publisher:
                 and (size <= self._most_bytes or use.taken != use.done)
             ):
                 return False
-            if use.ages is not None:
+            ages = use.ages if report.age != AGELESS else None
+            if ages is not None:
                 report.age = use.age  # the holder of the poll lock may write this one meanwhile
             try:
                 # By place: names cost a dictionary for each record.
@@ -277,8 +278,8 @@ class Publisher:
             else:
                 use.taken += 1
                 use.taken_bytes += size
-                if use.ages is not None:
-                    use.ages.taken(report.age)
+                if ages is not None:
+                    ages.taken(report.age)
                 return True
         report.end(refused, None)
         return True
@@ -302,7 +303,7 @@ class Publisher:
         """Returns the error of a caller that waited `deadline_s` seconds for room."""
         return BufferFull(
             f"Kafka acknowledged too little within {deadline_s:g} s, and the buffer of "
-            f"{self._limits.records} records and {self._limits.bytes >> 20} MiB is full; "
+            f"{self.limits.records} records and {self.limits.bytes >> 20} MiB is full; "
             "is the broker reachable?"
         )
 

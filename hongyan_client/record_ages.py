@@ -8,6 +8,8 @@ from typing import Final
 
 _PERIODS: Final = 8
 """Periods in the longest age."""
+AGELESS: Final = -1
+"""In place of the period of a record that may grow older than the others: it is never overdue."""
 
 
 class RecordAges:

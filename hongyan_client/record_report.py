@@ -39,7 +39,7 @@ class RecordReport(msgspec.Struct, gc=False):
     size: int
     """Bytes of the record in the buffer, about."""
     age: int
-    """Period in which it was taken; the publisher sets it."""
+    """Period in which it was taken; the publisher sets it, unless it is AGELESS."""
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         """Counts the end of the record and tells it. Runs in the thread that holds the poll lock."""
