@@ -25,7 +25,8 @@ def _read(folder: Path) -> SpoolFacts:
     try:
         free = os.statvfs(folder)
         used = sum(file.stat().st_size for file in _there(folder))
-        filesystem = filesystem_of(folder.resolve(), _MOUNTS.read_text("utf-8"))
+        mounts = os.fsdecode(_MOUNTS.read_bytes())  # names of any bytes, as in `folder`
+        filesystem = filesystem_of(folder.resolve(), mounts)
     except OSError as exc:
         return SpoolFacts(
             path=str(folder),

@@ -9,9 +9,15 @@ from producer.doctor.facts import Facts, SpoolFacts
 from producer.doctor.rule import NotKnown, RuleBook, Said, Seen, Severity
 
 BOOK: Final = RuleBook("spool")
-_VOLATILE: Final = ("tmpfs", "ramfs", "overlay", "aufs", "rootfs")
+_FUSE: Final = "fuse."
+"""Before the type of a file system that a program serves, such as fuse.glusterfs."""
+_VOLATILE: Final = ("tmpfs", "ramfs", "overlay", "aufs", "rootfs", "fuse-overlayfs")
 """In memory, or the layer of a container that ends with it."""
-_REMOTE: Final = ("nfs", "cifs", "smb", "9p", "ceph", "gluster", "afs", "fuse.sshfs", "virtiofs")
+_REMOTE: Final = (
+    *("nfs", "cifs", "smb", "9p", "ceph", "gluster", "afs", "sshfs", "virtiofs", "lustre", "gpfs"),
+    *("beegfs", "ocfs2", "gfs2", "orangefs", "moosefs", "mfs", "juicefs", "s3fs", "gcsfuse", "rclone"),
+    *("ossfs", "cosfs", "goofys", "davfs"),
+)
 _CLEANED: Final = ("/tmp/", "/var/tmp/")  # noqa: S108 - places to warn of
 _BESIDE: Final = 9 << 20
 """The write-ahead log and a drain, beside the records (docs/spool.md)."""
@@ -38,7 +44,7 @@ def persistent(facts: Facts) -> Said:
     for one in _seen_ones(facts):
         if not one.filesystem:
             yield NotKnown(one.path, "no line of /proc/self/mountinfo names its file system")
-        elif one.filesystem in _VOLATILE:
+        elif one.filesystem.removeprefix(_FUSE) in _VOLATILE:
             wanted = "a volume, or the host's disk"
             fix = f"mount a volume at {one.path}, or name another folder to Spool(…)"
             yield Seen(one.path, one.filesystem, "/proc/self/mountinfo", wanted, fix)
@@ -58,7 +64,7 @@ def local(facts: Facts) -> Said:
     """The file system's type."""
     yield from _unseen_ones(facts)
     for one in _seen_ones(facts):
-        if one.filesystem.startswith(_REMOTE):
+        if one.filesystem.removeprefix(_FUSE).startswith(_REMOTE):
             fix = "name a folder on a local disk to Spool(…), its own on each host"
             wanted = "a local file system"
             yield Seen(one.path, one.filesystem, "/proc/self/mountinfo", wanted, fix)

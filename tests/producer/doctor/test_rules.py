@@ -448,6 +448,24 @@ def test_a_spool_in_a_folder_that_is_cleaned_is_named(path: str) -> None:
     assert (found.rule, found.seen) == ("spool-persistent", "in /tmp")
 
 
+@pytest.mark.parametrize(
+    ("filesystem", "rule"),
+    [
+        ("fuse.glusterfs", "spool-local"),
+        ("fuse.ceph-fuse", "spool-local"),
+        ("fuse.juicefs", "spool-local"),
+        ("fuse.sshfs", "spool-local"),
+        ("lustre", "spool-local"),
+        ("fuse.fuse-overlayfs", "spool-persistent"),
+    ],
+)
+def test_a_file_system_that_a_program_serves_is_judged_by_its_kind(
+    filesystem: str, rule: str
+) -> None:
+    (found,) = diagnosed(with_spool(filesystem=filesystem)).findings
+    assert (found.rule, found.seen) == (rule, filesystem)
+
+
 def test_a_full_spool_needs_no_further_room() -> None:
     assert diagnosed(with_spool(used_bytes=300 << 20, free_bytes=0)).findings == []
 
