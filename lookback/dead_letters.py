@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import structlog
 
 from backends.kafka.clients import KafkaException
-from backends.kafka.message_headers import Headers, headers_of
+from backends.kafka.message_headers import headers_of
 from message.kafka_errors import is_fatal
-from sending.dead_letters.headers import DETAIL, ORIGIN, REASON
+from sending.dead_letters.forms import TOO_LARGE, LetterForm, LetterParts, letter_in, next_form
 
 log = structlog.get_logger(__name__)
 PRODUCER: Final = {"delivery.timeout.ms": 8_000, "topic.metadata.propagation.max.ms": 5_000}
@@ -39,12 +39,21 @@ class PoisonRecord(NamedTuple):
         return f"{one.topic()}/{one.partition()}/{one.offset()}"
 
 
-class _Letter(NamedTuple):
-    """A dead letter as Kafka takes it."""
+class _OpenLetter:
+    """One dead letter until the broker has it. It shrinks while the topic refuses its size."""
 
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
+    def __init__(self, parts: LetterParts) -> None:
+        self.parts = parts
+        self.form = LetterForm.WHOLE
+        self.alone = False
+        """Whether it is produced by itself: a batch with it was too large."""
+
+    def refused(self, *, by_itself: bool) -> None:
+        """Takes a refusal of the size. A broker refuses a whole batch, so only a letter that was alone in
+        it takes its next form."""
+        if by_itself:
+            self.form = next_form(self.form, len(self.parts.value or b""))
+        self.alone = True
 
 
 class PoisonWriter:
@@ -58,10 +67,10 @@ class PoisonWriter:
         """Writes all of them, as often as it takes. `wait` gets the cause after a failed try, and returns
         whether to try again. Returns False if not all were acknowledged: their offsets must not pass then.
         Raises KafkaException after a fatal error."""
-        left = {one.origin: _letter(one) for one in poison}
+        left = [_OpenLetter(_parts(one)) for one in poison]
         while left:
             failed = self._write_once(left)
-            left = {origin: left[origin] for origin in failed}
+            left = [one for one in left if one.parts.origin in failed]
             if not left:
                 break
             cause = next(iter(failed.values()))
@@ -70,40 +79,59 @@ class PoisonWriter:
                 return False
         return True
 
-    def _write_once(self, letters: Mapping[str, _Letter]) -> dict[str, str]:
+    def _write_once(self, letters: Sequence[_OpenLetter]) -> dict[str, str]:
         """Returns the cause by origin for those without an acknowledgement."""
-        open_ = dict.fromkeys(letters, "no answer")
+        alone = [one for one in letters if one.alone]
+        failed = self._produced([one for one in letters if not one.alone])
+        while alone and not set(failed.values()) - set(
+            TOO_LARGE
+        ):  # else nothing would be taken now
+            failed |= self._produced([alone.pop(0)])
+        return failed | {one.parts.origin: "not tried" for one in alone}
 
-        def report(origin: str, error: Any) -> None:
+    def _produced(self, letters: Sequence[_OpenLetter]) -> dict[str, str]:
+        """Produces them together. Returns as `_write_once`."""
+        failed = {one.parts.origin: "no answer" for one in letters}
+        for one in letters:
+            self._produce(one, failed)
+        if letters:
+            self._producer.flush(_FLUSH_S)
+        for one in letters:
+            cause = failed.get(one.parts.origin)
+            if cause in TOO_LARGE:
+                one.refused(by_itself=len(letters) == 1)
+            elif cause is None and one.form is LetterForm.STUB:
+                log.warning("dead_letter_is_a_stub", origin=one.parts.origin, topic=self._topic)
+        return dict(failed)
+
+    def _produce(self, one: _OpenLetter, failed: dict[str, str]) -> None:
+        """Takes the letter out of `failed` once the broker has it. Raises KafkaException after a fatal
+        error."""
+        origin = one.parts.origin
+
+        def report(error: Any, _message: Any) -> None:
             if error is None:
-                open_.pop(origin, None)
+                failed.pop(origin, None)
             else:
-                open_[origin] = error.name()
+                failed[origin] = error.name()
 
-        for origin, one in letters.items():
-            try:
-                self._producer.produce(
-                    self._topic,
-                    one.value,
-                    one.key,
-                    headers=one.headers,
-                    on_delivery=lambda error, _message, origin=origin: report(origin, error),
-                )
-            except Exception as exc:  # BufferError or KafkaException: it is tried again
-                if isinstance(exc, KafkaException) and is_fatal(exc.args[0]):
-                    raise
-                open_[origin] = str(exc)
-        self._producer.flush(_FLUSH_S)
-        return open_
+        letter = letter_in(one.form, one.parts)
+        try:
+            self._producer.produce(
+                self._topic, letter.value, letter.key, headers=letter.headers, on_delivery=report
+            )
+        except KafkaException as exc:
+            if is_fatal(exc.args[0]):
+                raise
+            failed[origin] = exc.args[0].name()
+        except Exception as exc:  # BufferError: it is tried again
+            failed[origin] = str(exc)
 
 
-def _letter(one: PoisonRecord) -> _Letter:
+def _parts(one: PoisonRecord) -> LetterParts:
     headers, detail = headers_of(one.record), one.detail[:_DETAIL_CHARACTERS]
     if headers is None:
         headers, detail = [], detail + _HEADERS_LEFT_OUT
-    marks: Headers = [
-        (REASON, one.reason.encode()),
-        (DETAIL, detail.encode("utf-8", "replace")),
-        (ORIGIN, one.origin.encode()),
-    ]
-    return _Letter(one.record.key(), one.record.value(), [*headers, *marks])
+    return LetterParts(
+        one.record.key(), one.record.value(), headers, one.reason, detail, one.origin
+    )

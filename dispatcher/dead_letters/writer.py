@@ -11,18 +11,24 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-import msgspec
 import structlog
 
 from dispatcher.dead_letters.quota import DeadLetterQuota
 from dispatcher.pipeline.work import Assignment
 from message.vocabulary import Lane
-from sending.dead_letters.headers import DETAIL, ORIGIN, REASON, TRUNCATED, Headers
-from sending.dead_letters.stub import FIRST_BYTES, LONGEST_DETAIL, STUB, facts_of
+from sending.dead_letters.forms import (
+    TOO_LARGE,
+    LetterForm,
+    LetterParts,
+    ProducedLetter,
+    letter_in,
+    message_id_in,
+    next_form,
+)
+from sending.dead_letters.headers import Headers
 from sending.runtime.clock import Clock
 from tracing.events import Recorder, Stage, TraceEvent
 
@@ -31,22 +37,9 @@ log = structlog.get_logger(__name__)
 PRODUCER: Final = {"delivery.timeout.ms": 8_000, "topic.metadata.propagation.max.ms": 5_000}
 """Every attempt ends before the flush below gives up: a record under way must not be produced again. A
 missing topic is reported within seconds."""
-_KEEP_OF_OVERSIZED = 512 * 1024
 _IDLE_S = 0.5
 _LEAST_PAUSE_S = 0.02
 _RETRY_S = 1.0
-_ID: Final = "hongyan-id"
-_TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
-
-
-class LetterForm(Enum):
-    """How much of a record goes to the dead letters, from most to least."""
-
-    WHOLE = 0
-    CUT = 1
-    """The beginning of its value."""
-    STUB = 2
-    """Its name, sizes and digest (sending/dead_letters/stub.py)."""
 
 
 class Poison:
@@ -92,45 +85,20 @@ class Poison:
         """Whether it is produced by itself: a batch with it was too large."""
 
     def shrink(self) -> None:
-        """Chooses the next smaller form after the topic refused this one. After the smallest it is the
-        whole record again: a person has to raise the topic's limit by then."""
-        if self.form is LetterForm.STUB:
-            self.form = LetterForm.WHOLE
-        elif self.form is LetterForm.WHOLE and self.size > _KEEP_OF_OVERSIZED:
-            self.form = LetterForm.CUT
-        else:
-            self.form = LetterForm.STUB
+        """Chooses the next smaller form after the topic refused this one."""
+        self.form = next_form(self.form, self.size)
 
-    def letter(self) -> tuple[bytes | None, bytes | None, Headers]:
-        """Returns the dead letter's key, value and headers."""
-        if self.form is LetterForm.STUB:
-            return None, (self.payload or b"")[:FIRST_BYTES], self._stub_headers()
-        if self.form is LetterForm.CUT:
-            cut = (TRUNCATED, str(self.size).encode())
-            return (
-                self.key,
-                (self.payload or b"")[:_KEEP_OF_OVERSIZED],
-                [*self.marked_headers(), cut],
-            )
-        return self.key, self.payload, self.marked_headers()
+    def letter(self) -> ProducedLetter:
+        """Returns the dead letter in its form."""
+        parts = LetterParts(
+            self.key, self.payload, self.headers, self.code, self.detail, self.origin
+        )
+        return letter_in(self.form, parts)
 
     @property
     def origin(self) -> str:
         """topic/partition/offset."""
         return f"{self.assignment.topic}/{self.assignment.partition}/{self.offset}"
-
-    def marked_headers(self) -> Headers:
-        """Returns the record's headers, then ours."""
-        return [*self.headers, *self._marks(self.detail)]
-
-    def _marks(self, detail: str) -> Headers:
-        ours = ((REASON, self.code), (DETAIL, detail), (ORIGIN, self.origin))
-        return [(name, text.encode()) for name, text in ours]
-
-    def _stub_headers(self) -> Headers:
-        facts = msgspec.json.encode(facts_of(self.key, self.payload, self.headers))
-        named = [(_ID, text.encode())] if (text := _id_in(self.headers)) else []
-        return [*named, *self._marks(self.detail[:LONGEST_DETAIL]), (STUB, facts)]
 
 
 class DeadLetterWriter:
@@ -251,7 +219,7 @@ class DeadLetterWriter:
         if batch:
             self._producer.flush(_flush_s(len(batch)))
         for index, name in failed.items():
-            if name in _TOO_LARGE:
+            if name in TOO_LARGE:
                 self._too_large(batch[index], by_itself=len(batch) == 1)
         return done, list(failed.values())
 
@@ -298,7 +266,7 @@ class DeadLetterWriter:
         return TraceEvent(
             at=self._clock.now_ms(),
             stage=Stage.DEAD_LETTER,
-            message_id=_id_in(poison.headers),
+            message_id=message_id_in(poison.headers),
             lane=poison.assignment.lane.name,
             worker=self._worker,
             reason=poison.code,
@@ -318,14 +286,6 @@ def _say_stub(poison: Poison) -> None:
         bytes=poison.size,
         what="the dead letters' topic takes no more of it: raise its max.message.bytes",
     )
-
-
-def _id_in(headers: Headers) -> str:
-    """Returns the producer's `hongyan-id` header: the value itself could not be read."""
-    for name, value in headers:
-        if name == _ID and value:
-            return value.decode("ascii", "replace")[:64]
-    return ""
 
 
 def _flush_s(count: int) -> float:
