@@ -81,7 +81,10 @@ def past_row(found: Any) -> TxRow:
 
 
 def _in_file(path: Path, name: str) -> FileRows[TxRow]:
-    """Raises LedgerUnavailable. A row that was written twice counts once."""
+    """Raises LedgerUnavailable. A row that was written twice counts once, the first time."""
     lines, damage = rows_with(path, name, _LINES)
-    named = (row for row in lines if name in (row["tx_id"], row["biz_id"]))
-    return FileRows(list({row["tx_id"]: past_row(row) for row in named}.values()), damage)
+    found: dict[str, TxRow] = {}
+    for row in lines:
+        if name in (row["tx_id"], row["biz_id"]):
+            found.setdefault(row["tx_id"], past_row(row))
+    return FileRows(list(found.values()), damage)

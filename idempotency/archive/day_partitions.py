@@ -13,6 +13,7 @@ import re
 from datetime import date
 from typing import Final, NamedTuple
 
+import structlog
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import ProgrammingError
 
@@ -22,6 +23,7 @@ from idempotency.error_mapping import errors
 from idempotency.partitions import LOCK, partition_name
 from idempotency.transactions import Clock, LedgerPart
 
+log = structlog.get_logger(__name__)
 BATCH: Final = 2_000
 """Rows moved in one transaction."""
 LOCK_WAIT: Final = "2s"
@@ -35,12 +37,15 @@ SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
 _DAY: Final = r"{table}_(\d{{4}})(\d{{2}})(\d{{2}})"
 _STRAYED: Final = "SELECT DISTINCT day FROM {table}_default WHERE day < :before"
 _THERE = text("SELECT to_regclass(:name) IS NOT NULL")
+# A row whose key left before, and that came again, has its first row in the archive already.
 _MOVE: Final = """
 WITH gone AS (
     DELETE FROM {table}_default WHERE ctid IN (
         SELECT ctid FROM {table}_default WHERE day = :day LIMIT :batch)
-    RETURNING *)
-INSERT INTO archive.{target} SELECT * FROM gone"""
+    RETURNING *),
+kept AS (
+    INSERT INTO archive.{target} SELECT * FROM gone ON CONFLICT DO NOTHING RETURNING 1)
+SELECT (SELECT count(*) FROM gone) AS gone, (SELECT count(*) FROM kept) AS kept"""
 
 
 class DayTables(NamedTuple):
@@ -145,14 +150,25 @@ class DayPartitions(LedgerPart):
             # The other tables move after all rows of the first: until then queries join them to the rows
             # that are left.
             if not moved:
-                statement = text(_MOVE.format(table=table, target=target))
-                moved += connection.execute(statement, {"day": day, "batch": BATCH}).rowcount
+                moved += _move_rows(connection, table, target, day)
         return moved
 
     def _refuse_open(self, connection: Connection, table: str, day: int) -> None:
         statement = text(self._tables.open_rows.format(table=table))
         if connection.execute(statement, {"day": day}).scalar_one():
             raise DayOpen(f"{date_of(day)} has open rows: it stays until they have ended")
+
+
+def _move_rows(connection: Connection, table: str, target: str, day: int) -> int:
+    """Moves a batch of rows out of the default partition. Returns their number."""
+    statement = text(_MOVE.format(table=table, target=target))
+    found = connection.execute(statement, {"day": day, "batch": BATCH}).one()
+    if found.kept < found.gone:
+        known = found.gone - found.kept
+        log.warning(
+            "archive_has_rows_already", table=target, rows=known, what="the first ones stay"
+        )
+    return int(found.gone)
 
 
 def _prepare(connection: Connection) -> None:

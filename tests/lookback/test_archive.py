@@ -199,3 +199,19 @@ def test_each_day_has_a_partition_of_its_own(ground: Ground, settings: Settings)
     ((table,),) = ground.world.rows("SELECT tableoid::regclass::text FROM lookback_transactions")
     assert table.startswith("lookback_transactions_2")
     assert ground.state(tx_id) == "PREPARED"
+
+
+def test_a_transaction_that_came_again_after_its_day_left_leaves_too(
+    ground: Ground, settings: Settings, desk: SqlLookbackDesk
+) -> None:
+    """Its key was in the archive already, and each process ended at its next upkeep."""
+    tx_id = ended(ground)[1]
+    upkeep = LookbackUpkeep(settings, ground.ledger, "one")
+    ground.world.advance((KEEP + 1) * MS_PER_DAY)
+    upkeep.run_once()
+    ground.take(ground.rollback(tx_id))
+    ground.world.advance(GRACE)
+    ground.store.sweep()
+    assert upkeep.run_once() >= 1
+    assert ground.world.rows("SELECT count(*) FROM lookback_transactions") == [(0,)]
+    assert [row.has_body for row in desk.find(tx_id)] == [True], "the first one stays"
