@@ -3,13 +3,17 @@
 A message is leased, produced outside of any transaction, and marked under the lease's token. After a crash
 between the acknowledgement and the mark it goes again once the lease is over, with the same id, key and
 partition: the ledger absorbs the repeat. Nothing is produced under a lease that is over half its time.
+
+A topic that does not answer holds up its own messages alone, and a claim ends at its bytes
+(docs/decisions/324-a-silent-topic-holds-up-its-own-messages.md).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
@@ -18,7 +22,7 @@ from backends.kafka.clients import KafkaException
 from idempotency.ledger import LedgerError
 from idempotency.payload_cipher import PayloadUnreadable
 from lookback.metrics import LookbackMetrics
-from lookback.store import Forwarded
+from lookback.store import CLAIM_BYTES, Forwarded
 from lookback.transaction import TxRow, prepared
 from message.kafka_errors import is_fatal
 from message.lookback import TX_HEADER
@@ -30,6 +34,14 @@ _MS: Final = 1_000
 _WORK_S: Final = 0.05
 """Longest wait for reports of the producer while messages are under way."""
 _AWAY_S: Final = 1.0
+_LATE_S: Final = 1.0
+"""A message that waits for Kafka for longer takes no more room of other topics."""
+_LATE_BYTES: Final = CLAIM_BYTES // 2
+"""Bytes of late messages with which a topic gets no more."""
+_MOST_BATCHES: Final = 5
+"""Most messages under way, late ones too, in batches."""
+_MOST_BYTES: Final = 3 * CLAIM_BYTES
+"""Most bytes under way, late ones too: below the buffer of Kafka's client."""
 
 
 def delivery_timeout_ms(lease_s: float) -> int:
@@ -49,8 +61,10 @@ def forward_properties(lease_s: float) -> dict[str, Any]:
 class ForwardQueue(Protocol):
     """The store (`lookback.store.LookbackStore`). Every method raises LedgerError."""
 
-    def claim_forwards(self, limit: int, lease_ms: int) -> list[TxRow]:
-        """Leases committed messages."""
+    def claim_forwards(
+        self, limit: int, lease_ms: int, most_bytes: int, without: Collection[str]
+    ) -> list[TxRow]:
+        """Leases committed messages up to so many bytes, none to the topics of `without`."""
         ...
 
     def opened(self, row: TxRow) -> TxRow:
@@ -74,7 +88,7 @@ class ForwardTerms(NamedTuple):
     """Limits of one process."""
 
     batch: int
-    """Most messages under way."""
+    """Most messages under way that are not late."""
     lease_s: float
     poll_s: float
     drain_s: float
@@ -83,6 +97,27 @@ class ForwardTerms(NamedTuple):
 class _Failed(NamedTuple):
     row: TxRow
     error: str
+
+
+class _UnderWay(NamedTuple):
+    """A message that Kafka's client has."""
+
+    row: TxRow
+    since: float
+
+    @property
+    def size(self) -> int:
+        """Bytes of its body."""
+        return len(self.row.body or b"")
+
+
+class _Room(NamedTuple):
+    """Limits of the next claim."""
+
+    messages: int
+    bytes: int
+    silent: Collection[str]
+    """Topics that get no more."""
 
 
 class ProducerFailed(RuntimeError):
@@ -112,7 +147,7 @@ class Forwarder:
         self._monotonic = monotonic
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._under_way: dict[str, TxRow] = {}  # this and the three below: the thread of `run`
+        self._under_way: dict[str, _UnderWay] = {}  # this and the three below: the thread of `run`
         self._done: list[Forwarded] = []
         self._failed: list[_Failed] = []
         self._fatal = ""
@@ -172,14 +207,32 @@ class Forwarder:
             self._wake.wait(self._poll_s)
 
     def _produce_due(self) -> int:
-        room = self._batch - len(self._under_way)
-        if room <= 0:
-            return 0
         claimed_at = self._monotonic()
-        rows = self._store.claim_forwards(room, int(self._lease_s * _MS))
+        room = self._room(claimed_at)
+        if room.messages <= 0 or room.bytes <= 0:
+            return 0
+        rows = self._store.claim_forwards(
+            room.messages, int(self._lease_s * _MS), room.bytes, room.silent
+        )
         for row in rows:
             self._start(row, claimed_at)
         return len(rows)
+
+    def _room(self, now: float) -> _Room:
+        """Returns the room of the next claim. Late messages take none of other topics, until all of them
+        together are too many; their topic gets no more once its own are."""
+        everything = list(self._under_way.values())
+        late = [one for one in everything if now - one.since > _LATE_S]
+        counts, sizes = Counter[str](), Counter[str]()
+        for one in late:
+            counts[one.row.topic or ""] += 1
+            sizes[one.row.topic or ""] += one.size
+        total, late_total = sum(one.size for one in everything), sizes.total()
+        return _Room(
+            min(self._batch + len(late), _MOST_BATCHES * self._batch) - len(everything),
+            min(CLAIM_BYTES + late_total, _MOST_BYTES) - total,
+            {name for name in counts if counts[name] >= self._batch or sizes[name] >= _LATE_BYTES},
+        )
 
     def _start(self, row: TxRow, claimed_at: float) -> None:
         """Produces one message, if its lease is young and its body is the prepared one."""
@@ -195,7 +248,7 @@ class Forwarder:
             log.error("body_damaged", tx_id=row.tx_id, biz_type=row.biz_type)
             self._store.damaged(row)
             return
-        self._under_way[row.tx_id] = opened
+        self._under_way[row.tx_id] = _UnderWay(opened, self._monotonic())
         try:
             self._produce(opened)
         except KafkaException as exc:

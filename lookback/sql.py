@@ -37,8 +37,13 @@ SELECT {LIGHT} FROM {_TABLE}
  WHERE state IN ('PREPARED', 'CHECKING') AND biz_type = :biz_type AND next_at <= :now
  ORDER BY next_at LIMIT :limit"""
 _TO_FORWARD: Final = f"""
-SELECT {FULL} FROM {_TABLE}
- WHERE state = 'COMMITTED' AND next_at <= :now ORDER BY next_at LIMIT :limit"""
+SELECT {LIGHT}, length(body) AS size FROM {_TABLE}
+ WHERE state = 'COMMITTED' AND next_at <= :now AND topic NOT IN :without
+ ORDER BY next_at LIMIT :limit"""
+BODIES: Final = text(f"""
+SELECT tx_id, body FROM {_TABLE} WHERE tx_id IN :names AND day IN :days""").bindparams(
+    bindparam("names", expanding=True), bindparam("days", expanding=True)
+)
 _EARLY: Final = f"""
 SELECT {LIGHT} FROM {_TABLE}
  WHERE state IN ('EARLY_COMMIT', 'EARLY_ROLLBACK') AND next_at <= :now
@@ -74,8 +79,8 @@ def to_check(lock: str) -> TextClause:
 
 
 def to_forward(lock: str) -> TextClause:
-    """Returns the query for committed messages that are due, with their bodies."""
-    return text(_TO_FORWARD + lock)
+    """Returns the query for committed messages that are due, with the bytes of their bodies."""
+    return text(_TO_FORWARD + lock).bindparams(bindparam("without", expanding=True))
 
 
 def early(lock: str) -> TextClause:

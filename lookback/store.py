@@ -7,7 +7,7 @@ is written in the transaction of the change that it is about. Sealed bodies are 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -40,6 +40,9 @@ from message.lookback import LookbackRecord, day_of
 
 OTHER_TRANSACTION: Final = "other_transaction"
 NOT_STORABLE: Final = "not_storable"
+CLAIM_BYTES: Final = 16 << 20
+"""Bytes of stored bodies after which a claim takes no more messages."""
+_NO_TOPIC: Final = ""
 _TRIES: Final = 5
 _NO_TERMS: Final = made_terms(BizTypeSettings())
 """Terms of a kind that the configuration no longer has: it is never asked, and ends as unresolved."""
@@ -185,20 +188,25 @@ class LookbackStore(LedgerPart):
         terms = self.terms_of(row.biz_type)
         return self._held(row, lambda now, it: take_reply(it, row, reply, terms, now))
 
-    def claim_forwards(self, limit: int, lease_ms: int) -> list[TxRow]:
-        """Leases committed messages that are due. The bodies are sealed; `opened` opens one."""
+    def claim_forwards(
+        self,
+        limit: int,
+        lease_ms: int,
+        most_bytes: int = CLAIM_BYTES,
+        without: Collection[str] = (),
+    ) -> list[TxRow]:
+        """Leases committed messages that are due, but none to the topics of `without`. Once they have
+        `most_bytes` no more are taken; the first one always goes. The bodies are sealed; `opened` opens
+        one."""
         with self._begin() as (connection, now):
-            asked = {"limit": limit, "now": now}
-            found = [_row(one) for one in connection.execute(self._to_forward, asked)]
+            asked = {"limit": limit, "now": now, "without": list(without) or [_NO_TOPIC]}
+            found = _within(connection.execute(self._to_forward, asked), most_bytes)
+            bodies = _bodies(connection, found)
             leased = [
-                replace(row, lease_token=self._tokens(), next_at=now + lease_ms, body=None)
-                for row in found
+                replace(row, lease_token=self._tokens(), next_at=now + lease_ms) for row in found
             ]
             self._write(connection, list(zip(found, leased, strict=True)), now)
-        return [
-            replace(row, body=old.body, version=row.version + 1)
-            for row, old in zip(leased, found, strict=True)
-        ]
+        return [replace(row, body=bodies[row.tx_id], version=row.version + 1) for row in leased]
 
     def opened(self, row: TxRow) -> TxRow:
         """Returns the row with its body opened. Raises PayloadUnreadable. Stored bytes with the hash of the
@@ -310,6 +318,27 @@ def _joined(parts: Sequence[TakenRecords]) -> TakenRecords:
     return TakenRecords(did, {n: one.poison[0] for n, one in enumerate(parts) if one.poison})
 
 
+def _within(found: Iterable[Row[Any]], most_bytes: int) -> list[TxRow]:
+    """Returns the first rows, up to the one with which their bodies have so many bytes."""
+    rows: list[TxRow] = []
+    total = 0
+    for one in found:
+        rows.append(_row(one))
+        total += one.size or 0
+        if total >= most_bytes:
+            break
+    return rows
+
+
+def _bodies(connection: Connection, rows: Sequence[TxRow]) -> dict[str, bytes | None]:
+    """Returns the stored bodies by tx_id."""
+    if not rows:
+        return {}
+    asked = {"names": [row.tx_id for row in rows], "days": sorted({row.day for row in rows})}
+    found = connection.execute(sql.BODIES, asked)
+    return {one.tx_id: None if one.body is None else bytes(one.body) for one in found}
+
+
 def _mark(row: TxRow, done: Forwarded, now: int) -> TransactionStep:
     """`done.row` is the message as it was sent, so its hash is that of the bytes that Kafka has."""
     return take_forwarded(row, done.row.lease_token, done.row.body_hash or b"", done.place, now)
@@ -321,4 +350,5 @@ def _row(found: Row[Any]) -> TxRow:
         if fields.get(name) is not None:
             fields[name] = bytes(fields[name])
     fields["state"] = TxState(fields["state"])
+    fields.pop("size", None)
     return TxRow(**fields)

@@ -55,7 +55,10 @@ class TxRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def body_is_whole(self) -> bool:
         """Whether the stored message has the hash of the prepared one."""
-        return self.body_hash is not None and prepared(self).body_hash == self.body_hash
+        try:
+            return self.body_hash is not None and prepared(self).body_hash == self.body_hash
+        except msgspec.MsgspecError:  # headers that are no JSON object of texts
+            return False
 
 
 class TxTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +130,7 @@ def made_terms(one: BizTypeSettings) -> TxTerms:
 
 
 def prepared(row: TxRow) -> PrepareRecord:
-    """Returns the message of a row with a body."""
+    """Returns the message of a row with a body. Raises MsgspecError for damaged headers."""
     return PrepareRecord(
         biz_type=row.biz_type,
         biz_id=row.biz_id,
@@ -135,7 +138,7 @@ def prepared(row: TxRow) -> PrepareRecord:
         topic=row.topic or "",
         payload=row.body or b"",
         key=row.msg_key,
-        headers=msgspec.json.decode(row.headers or "{}"),
+        headers=msgspec.json.decode(row.headers or "{}", type=dict[str, str]),
     )
 
 

@@ -44,8 +44,9 @@ LOOKBACK: tuple[Mutation, ...] = (
     Mutation(
         "4: a message is marked only after its acknowledgement",
         "lookback.forwarder:Forwarder._start",
-        "        self._under_way[row.tx_id] = opened\n",
-        '        self._under_way[row.tx_id] = opened\n        self._done.append(Forwarded(row, "t/0/0"))\n',
+        "        self._under_way[row.tx_id] = _UnderWay(opened, self._monotonic())\n",
+        "        self._under_way[row.tx_id] = _UnderWay(opened, self._monotonic())\n"
+        '        self._done.append(Forwarded(row, "t/0/0"))\n',
         (_LOOPS + "test_it_is_marked_only_after_the_acknowledgement" + _LITE, _SERVICE),
     ),
     Mutation(

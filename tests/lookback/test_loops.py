@@ -22,7 +22,7 @@ from lookback.dead_letters import PoisonRecord, PoisonWriter
 from lookback.forwarder import Forwarder, ForwardTerms, ProducerFailed, delivery_timeout_ms
 from lookback.metrics import LookbackMetrics
 from lookback.scheduler import CheckScheduler
-from lookback.store import LookbackStore, TakenRecords
+from lookback.store import CLAIM_BYTES, LookbackStore, TakenRecords
 from message.lookback import LookbackRecord, encode
 from tests.idempotency.making import World
 from tests.lookback.kafka_fakes import FakeProducer, FakeRecord
@@ -392,7 +392,7 @@ def test_a_process_held_up_past_half_its_lease_sends_nothing(ground: Ground) -> 
     forwarder = forwarding(ground, producer, now)
     claim = ground.store.claim_forwards
 
-    def slow(*arguments: int) -> Any:
+    def slow(*arguments: Any) -> Any:
         rows = claim(*arguments)
         now[0] += LEASE / 1_000
         return rows
@@ -419,6 +419,61 @@ def test_a_message_that_no_broker_takes_stays_and_holds_up_no_other(ground: Grou
     forwarder.run_once()
     forwarder.run_once()
     assert ground.state(good) == "FORWARDED"
+
+
+class SilentTopic(FakeProducer):
+    """Acknowledges what goes to other topics than `silent`."""
+
+    def poll(self, _timeout: float) -> None:
+        opened, self._open = self._open, []
+        for report, record in opened:
+            if record.topic() == "silent":
+                self._open.append((report, record))
+            else:
+                report(None, record)
+
+
+def test_a_topic_that_does_not_answer_holds_up_its_own_messages_alone(ground: Ground) -> None:
+    """Messages to a partition without a leader took all the room until their delivery timed out."""
+    for _ in range(30):
+        committed(ground, topic="silent")
+    ground.world.advance(1)
+    good, now = committed(ground), [0.0]
+    producer = SilentTopic()
+    forwarder = forwarding(ground, producer, now)
+    for _ in range(5):
+        forwarder.run_once()
+        now[0] += 1.1
+    assert ground.state(good) == "FORWARDED"
+    assert len([topic for topic, *_ in producer.sent if topic == "silent"]) == 10
+
+
+def test_a_claim_ends_at_its_bytes(ground: Ground) -> None:
+    """200 messages of a mebibyte took 700 MB, and most of them found the client's buffer full."""
+    for _ in range(40):
+        committed(ground, payload=bytes(1 << 20))
+    terms = ForwardTerms(batch=40, lease_s=60, poll_s=0.001, drain_s=0.001)
+    producer = FakeProducer()
+    producer.holding = True
+    forwarder = Forwarder(ground.store, producer, LookbackMetrics(), terms)
+    forwarder.run_once()
+    forwarder.run_once()
+    assert len(producer.sent) == CLAIM_BYTES >> 20
+    assert len(ground.store.claim_forwards(10, LEASE, 1)) == 1, "the first one always goes"
+    producer.holding = False
+    forwarder.run_once()
+    forwarder.run_once()
+    assert len(producer.sent) == 39
+
+
+def test_headers_that_are_no_json_park_their_message_and_end_no_process(ground: Ground) -> None:
+    tx_id = committed(ground)
+    with ground.ledger.database.begin() as connection:
+        connection.exec_driver_sql("UPDATE lookback_transactions SET headers = '{'")
+    producer = FakeProducer()
+    forwarding(ground, producer).run_once()
+    assert producer.sent == []
+    assert ground.shown(tx_id).reason.startswith("body_damaged")
 
 
 def test_after_a_fatal_error_at_produce_the_loop_ends_and_what_was_acknowledged_is_marked(
