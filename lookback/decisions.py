@@ -23,6 +23,9 @@ OPERATOR: Final = "operator"
 UNRESOLVED_RULE: Final = "lookback_unresolved"
 CONFLICT_RULE: Final = "lookback_conflict"
 _ERROR_CHARACTERS: Final = 300
+LOOK_MS: Final = 600_000
+"""Longest time for which a transaction without a check is put off: a newer configuration may have one."""
+_BETWEEN: Final = "; "
 _E, _S = TxEvent, TxState
 _EVENTS: Final = {TxDecision.COMMIT: _E.COMMIT, TxDecision.ROLLBACK: _E.ROLLBACK}
 _OPERATOR: Final = {
@@ -66,7 +69,7 @@ def _prepare(row: TxRow | None, record: PrepareRecord, terms: TxTerms, now: int)
     if row is None:
         state = next_state(None, _E.PREPARE)
         fresh = new_row(record.biz_type, record.biz_id, record.tx_id, state, now)
-        first = terms.immunity_ms if terms.has_check else terms.deadline_ms
+        first = terms.immunity_ms if terms.has_check else min(terms.deadline_ms, LOOK_MS)
         return _step(with_body(fresh, record, now), next_at=now + first)
     if row.body_hash is not None and row.body_hash != record.body_hash:
         return _conflict(row, "another body", BUSINESS, now)
@@ -120,8 +123,9 @@ def _decided(
 
 
 def _conflict(row: TxRow, kind: str, by: str, now: int) -> TransactionStep:
-    """Records the first contradiction of a transaction; the decision stays as it is."""
-    if row.conflict:
+    """Records a contradiction, each of its kind once; the decision stays as it is."""
+    known, this = row.conflict.split(_BETWEEN) if row.conflict else [], f"{kind} by {by}"
+    if this in known:
         return TransactionStep(row, did="repeat")
     alert = Raised(
         CONFLICT_RULE,
@@ -131,7 +135,8 @@ def _conflict(row: TxRow, kind: str, by: str, now: int) -> TransactionStep:
         " `hongyan lookback show TX` has both",
         1,
     )
-    marked = replace(row, conflict=f"{kind} by {by}", conflict_at=now)
+    everything = _BETWEEN.join([*known, this])
+    marked = replace(row, conflict=everything, conflict_at=row.conflict_at or now)
     return TransactionStep(marked, alert, "conflict")
 
 
@@ -143,7 +148,7 @@ def take_due(row: TxRow, terms: TxTerms, token: int, lease_ms: int, now: int) ->
     if age < terms.immunity_ms:
         return TransactionStep(replace(row, next_at=now + terms.immunity_ms - age))
     if not terms.has_check and age < terms.deadline_ms:
-        return TransactionStep(replace(row, next_at=now + terms.deadline_ms - age))
+        return TransactionStep(replace(row, next_at=now + min(terms.deadline_ms - age, LOOK_MS)))
     if row.checks >= terms.max_checks or (age >= terms.deadline_ms and not _is_owed(row, terms)):
         return _unresolved(row, _E.SPENT, _spent(row, terms, age), now)
     state = next_state(row.state, _E.DUE)
@@ -212,7 +217,7 @@ def _counted(row: TxRow, reply: CheckReply, terms: TxTerms, asked_at: int) -> Tx
 def _no_answer(row: TxRow, reply: CheckReply, terms: TxTerms, now: int) -> TransactionStep:
     age = now - (row.prepared_at or now)
     error = reply.detail or "the answer was UNKNOWN"
-    next_at = now + terms.pause_ms(row.checks)
+    next_at = now + terms.pause_ms(row.checks if reply.made else 1)
     if reply.answer is Answer.ROLLBACK:
         error = "ROLLBACK without a fence, before the longest business transaction was over"
         next_at = max(next_at, now - age + terms.longest_transaction_ms)

@@ -41,7 +41,7 @@ class TxShown(msgspec.Struct, frozen=True, kw_only=True):
     """Checks made."""
     last_error: str
     conflict: str
-    """The opposite decision that came later, and its source; empty: none."""
+    """Opposite decisions and other bodies that came later, with their sources; empty: none."""
     has_body: bool
     prepared_at: int | None
     updated_at: int

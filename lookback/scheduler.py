@@ -113,6 +113,7 @@ class CheckScheduler:
             for name, one in terms.items()
             if one.has_check
         ]
+        self._next_sweep = float("-inf")  # the thread of `run`
         self._wake = threading.Event()
         self._stop = threading.Event()
         self.beat = monotonic()
@@ -143,7 +144,7 @@ class CheckScheduler:
         self.beat = self._monotonic()
         self._wake.clear()
         try:
-            self._store.sweep()
+            self._sweep()
             begun = sum(self._begin(pool) for pool in self._pools)
         except LedgerError as exc:
             log.debug("checks_not_read", cause=str(exc))
@@ -152,6 +153,12 @@ class CheckScheduler:
         if not begun:
             self._wake.wait(self._poll_s)
         return begun
+
+    def _sweep(self) -> None:
+        """Sweeps once an interval: a round follows the end of each check."""
+        if self._monotonic() >= self._next_sweep:
+            self._store.sweep()
+            self._next_sweep = self._monotonic() + self._poll_s
 
     def _begin(self, pool: CheckPool) -> int:
         if pool.room <= 0:
@@ -164,8 +171,10 @@ class CheckScheduler:
     def _check(self, pool: CheckPool, row: TxRow) -> None:
         begun = self._monotonic()
         reply = asked(pool.checker, row)
-        self._metrics.check_seconds.labels(pool.biz_type).observe(self._monotonic() - begun)
-        self._metrics.checks.labels(pool.biz_type, reply.answer.value).inc()
+        if reply.made:
+            seconds = self._monotonic() - begun
+            self._metrics.check_seconds.labels(pool.biz_type).observe(seconds)
+            self._metrics.checks.labels(pool.biz_type, reply.answer.value).inc()
         did = self._written(row, reply)
         if did == "late":
             self._metrics.late.labels("check").inc()

@@ -43,6 +43,8 @@ NOT_STORABLE: Final = "not_storable"
 CLAIM_BYTES: Final = 16 << 20
 """Bytes of stored bodies after which a claim takes no more messages."""
 _NO_TOPIC: Final = ""
+_CLAIMS: Final = 50
+"""Most claims in a row that lease nothing, since all of their transactions are spent."""
 _TRIES: Final = 5
 _NO_TERMS: Final = made_terms(BizTypeSettings())
 """Terms of a kind that the configuration no longer has: it is never asked, and ends as unresolved."""
@@ -152,13 +154,15 @@ class LookbackStore(LedgerPart):
 
     def claim_checks(self, biz_type: str, limit: int, lease_ms: int) -> list[TxRow]:
         """Leases due transactions of a kind for a check; `updated_at` is then the time of the lease. Those
-        whose checks or time are spent become unresolved in the same transaction."""
+        whose checks or time are spent become unresolved, and hold up no other."""
         asked = {"biz_type": biz_type, "limit": limit}
-        return [
-            step.row
-            for step in self._due(self._to_check, asked, lease_ms)
-            if step.did == TxState.CHECKING  # one that was only put off has no lease of this caller
-        ]
+        for _ in range(_CLAIMS):
+            steps = self._due(self._to_check, asked, lease_ms)
+            # One that was only put off has no lease of this caller.
+            leased = [step.row for step in steps if step.did == TxState.CHECKING]
+            if leased or len(steps) < limit:
+                return leased
+        return []
 
     def sweep(self, limit: int = 500) -> int:
         """Ends early decisions whose grace is over, and the waiting of kinds that are never asked. Returns

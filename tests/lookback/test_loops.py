@@ -662,3 +662,32 @@ def test_a_sealed_payload_is_not_forwarded_without_its_key(world: World) -> None
     forwarder.run_once()
     assert producer.sent == []
     assert "database.payload_key" in ground.shown(tx_id).last_error
+
+
+def test_a_check_that_was_kept_back_is_in_no_figure_of_checks(ground: Ground) -> None:
+    """They count checks that were made."""
+    ground.prepared()
+    ground.world.advance(IMMUNITY)
+    scheduler = checking(ground, Endpoint(lambda _: UNKNOWN._replace(made=False)))
+    run_checks(scheduler, 1)
+    page = generate_latest(scheduler._metrics.registry).decode()
+    assert "hongyan_lookback_checks_total{" not in page
+    assert "hongyan_lookback_check_seconds_count{" not in page
+
+
+def test_rounds_that_follow_the_ends_of_checks_sweep_once_an_interval(ground: Ground) -> None:
+    now, sweeps = [0.0], []
+    scheduler = CheckScheduler(
+        ground.store,
+        {"orders": Endpoint(lambda _: COMMIT)},
+        {KIND: TERMS},
+        LookbackMetrics(),
+        lease_s=LEASE / 1_000,
+        poll_s=0.01,
+        monotonic=lambda: now[0],
+    )
+    ground.store.sweep = lambda *_: sweeps.append(now[0]) or 0  # type: ignore[method-assign,func-returns-value]
+    for moment in (0.0, 0.005, 0.01, 0.015):
+        now[0] = moment
+        scheduler.run_once()
+    assert sweeps == [0.0, 0.01]

@@ -365,6 +365,11 @@ def _tx_of(headers: Any) -> str:
     return bytes(dict(headers)["hongyan-tx-id"]).decode()
 
 
+def _count(row: Row) -> int:
+    """Returns the number of contradictions in a row."""
+    return len(row.conflict.split("; ")) if row.conflict else 0
+
+
 class Watch:
     """Counts the parks and conflicts that a step brought; a database that is away ends the step."""
 
@@ -380,7 +385,7 @@ class Watch:
             before = self._before.get(name, nothing)
             parked = row.state == "UNRESOLVED" and before.state != "UNRESOLVED"
             self._machine.raised["lookback_unresolved"] += parked
-            self._machine.raised["lookback_conflict"] += bool(row.conflict and not before.conflict)
+            self._machine.raised["lookback_conflict"] += _count(row) - _count(before)
         return kind is not None and issubclass(kind, LedgerUnavailable)
 
 

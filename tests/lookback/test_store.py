@@ -6,6 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from idempotency.ledger import LedgerUnavailable
+from lookback import sql
+from lookback.decisions import LOOK_MS
 from lookback.operator import NotResolvable, TxDecision
 from lookback.store import Forwarded
 from message.lookback import LookbackRecord
@@ -108,6 +110,19 @@ def test_a_second_body_is_a_conflict_and_the_first_is_forwarded(ground: Ground) 
     (row,) = ground.forward()
     assert ground.store.opened(row).body == b"first"
     assert ground.alerts() == {"lookback_conflict": 1}
+
+
+def test_the_opposite_decision_is_told_of_a_transaction_with_another_conflict(
+    ground: Ground,
+) -> None:
+    """The first contradiction hid each later one."""
+    tx_id = ground.tx()
+    ground.take(ground.prepare(tx_id, b"first"), ground.commit(tx_id))
+    both = ground.prepare(tx_id, b"second"), ground.rollback(tx_id)
+    assert ground.take(*both) == {"conflict": 2}
+    assert ground.take(*both) == {"repeat": 2}, "records that are read again"
+    assert ground.shown(tx_id).conflict == "another body by business; ROLLBACK by business"
+    assert ground.alerts() == {"lookback_conflict": 2}
 
 
 def test_a_mark_for_another_body_writes_nothing(ground: Ground) -> None:
@@ -230,6 +245,22 @@ def test_a_check_that_its_endpoint_kept_back_is_no_attempt(ground: Ground) -> No
         ground.world.advance(CHECK)
         (row,) = ground.claim()
     assert ground.shown(row.tx_id).checks == 0
+
+
+def test_a_check_that_its_endpoint_kept_back_goes_again_after_the_first_pause(
+    world: World,
+) -> None:
+    """It waited as long as after a check that was made: for an hour after the seventh."""
+    terms = replace(TERMS, longest_pause_ms=8 * CHECK, max_checks=9, deadline_ms=100 * CHECK)
+    ground = Ground(world, {KIND: terms})
+    row = ground.checking()
+    for pause in (1, 2, 4):
+        ground.store.reply(row, UNKNOWN)
+        ground.world.advance(pause * CHECK)
+        (row,) = ground.claim()
+    ground.store.reply(row, UNKNOWN._replace(made=False))
+    ground.world.advance(CHECK)
+    assert len(ground.claim()) == 1
 
 
 def test_the_deadline_ends_it_with_an_alert_and_after_one_check_at_least(ground: Ground) -> None:
@@ -464,6 +495,47 @@ def test_a_kind_that_is_no_longer_configured_waits_for_a_person(ground: Ground) 
     ground.world.advance(86_400_000)
     other.store.sweep()
     assert ground.state(tx_id) == "UNRESOLVED"
+
+
+@pytest.mark.parametrize("stored_by_it", [True, False])
+def test_a_check_that_the_configuration_gets_later_is_made_soon(
+    ground: Ground, stored_by_it: bool
+) -> None:
+    """While the configuration changes, a process without the kind's check put it off until the deadline."""
+    day = 86_400_000
+    before = Ground(ground.world, {KIND: replace(TERMS, check="", deadline_ms=day)})
+    tx_id = (before if stored_by_it else ground).prepared()
+    ground.world.advance(IMMUNITY)
+    before.store.sweep()
+    ground.world.advance(LOOK_MS)
+    after = Ground(ground.world, {KIND: replace(TERMS, deadline_ms=day)})
+    assert [row.tx_id for row in after.claim()] == [tx_id]
+
+
+def test_spent_transactions_hold_up_no_check(ground: Ground) -> None:
+    """A round moved as many as there are threads, and then waited."""
+    for _ in range(7):
+        ground.prepared()
+    ground.world.advance(IMMUNITY)
+    for row in ground.claim():
+        ground.store.reply(row, UNKNOWN)
+    ground.world.advance(DEADLINE)
+    fresh = ground.prepared()
+    ground.world.advance(IMMUNITY)
+    assert [row.tx_id for row in ground.claim(2)] == [fresh]
+    assert ground.desk.unresolved_counts() == {KIND: 7}
+
+
+def test_the_kinds_that_wait_are_found_without_reading_each_row(ground: Ground) -> None:
+    for kind in ("a", "b", "b", "c"):
+        ground.take(replace(ground.prepare(ground.tx()), biz_type=kind))
+    assert ground.store._kinds() == ["a", "b", "c"]
+    if ground.world.is_postgres:
+        plan = str(ground.world.rows(f"EXPLAIN {sql.KINDS}"))
+        assert ("Limit" in plan, "Aggregate" in plan, "Unique" in plan) == (True, False, False)
+    else:
+        plan = str(ground.world.rows(f"EXPLAIN QUERY PLAN {sql.KINDS}"))
+        assert "SCAN lookback_transactions" not in plan
 
 
 def test_bodies_are_sealed_with_the_key(world: World) -> None:
