@@ -20,11 +20,13 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from hongyan_client.lookback.errors import TransactionFenced
 from hongyan_client.lookback.identity import TransactionRef, checked
 from hongyan_client.lookback.transaction_state import StateReply, TransactionState
+from hongyan_client.mysql_tables import MYSQL_TABLE
 
 TABLE: Final = "hongyan_lookback_barriers"
 _MS: Final = 1_000
@@ -54,6 +56,7 @@ def barrier_table(metadata: sa.MetaData, name: str = TABLE) -> sa.Table:
         sa.Column("tx_id", sa.String(32), nullable=False),
         sa.Column("decision", sa.String(8), nullable=False),
         sa.Column("made_at", sa.BigInteger, nullable=False, index=True),
+        **MYSQL_TABLE,
     )
 
 
@@ -84,9 +87,12 @@ class Barrier:
         """Inserts `commit` in the caller's transaction; make it the first statement. Raises
         TransactionFenced, which must end that transaction. With an AsyncSession: `await
         session.run_sync(barrier.pass_through, ref)`."""
+        insert = self._insert(ref, _COMMIT)
         try:
-            connection = session.connection() if isinstance(session, Session) else session
-            connection.execute(self._insert(ref, _COMMIT))
+            if isinstance(session, Session):  # it may have several databases
+                session.connection(bind_arguments={"clause": insert}).execute(insert)
+            else:
+                session.execute(insert)
         except IntegrityError as exc:
             raise TransactionFenced(
                 f"the transaction {ref.tx_id} of {ref.biz_id} was decided before;"
@@ -98,8 +104,9 @@ class Barrier:
         or the database does not answer. Never raises a database's error."""
         try:
             decision = self._decided(checked(ref))
-        except DBAPIError as exc:
-            return StateReply(TransactionState.UNKNOWN, ref.biz_id, type(exc.orig).__name__)
+        except (DBAPIError, PoolTimeout) as exc:
+            cause = exc.orig if isinstance(exc, DBAPIError) else exc
+            return StateReply(TransactionState.UNKNOWN, ref.biz_id, type(cause).__name__)
         if decision is None:
             return StateReply(TransactionState.UNKNOWN, ref.biz_id, "the barrier was removed")
         return StateReply(_STATES[decision], ref.biz_id, fenced=True)

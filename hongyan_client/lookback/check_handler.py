@@ -67,7 +67,7 @@ class CheckHandler:
                 TransactionState.UNKNOWN, ref.biz_id, "no check for this business type"
             )
         try:
-            return lookup(ref)
+            return _reply_in(lookup(ref))
         except Exception as exc:  # the business's own function: anything may come out of it
             log.exception("the check of a %s transaction failed", ref.biz_type)
             raise LookupFailed(f"the check failed ({type(exc).__name__})") from exc
@@ -115,6 +115,13 @@ class CheckHandler:
         fields = [(b"content-type", _TYPE.encode()), (b"content-length", b"%d" % len(found.body))]
         await send({"type": "http.response.start", "status": found.status, "headers": fields})
         await send({"type": "http.response.body", "body": found.body})
+
+
+def _reply_in(found: object) -> StateReply:
+    """Returns what a lookup returned. Raises TypeError for anything but a StateReply."""
+    if not isinstance(found, StateReply) or not isinstance(found.state, TransactionState):
+        raise TypeError(f"a check returns a StateReply with a TransactionState, not {found!r:.80}")
+    return found
 
 
 def _ref_of(query: str) -> TransactionRef:

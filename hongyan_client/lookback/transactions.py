@@ -105,11 +105,17 @@ class LookBack:
             BaseException
         ):  # any end of the block but its last line: it is the barrier's to decide
             if decide is not None:
-                self._pass_on(ref, decide(ref).state)
+                self._pass_on(ref, decide)
             raise
         self.commit(ref)
 
-    def _pass_on(self, ref: TransactionRef, state: TransactionState) -> None:
+    def _pass_on(self, ref: TransactionRef, decide: Callable[[TransactionRef], StateReply]) -> None:
+        """Sends the word of `decide`. An error of its own must not replace the block's."""
+        try:
+            state = decide(ref).state
+        except Exception as exc:
+            log.warning("the decision about %s is left to its check: %r", ref.tx_id, exc)
+            return
         if state is TransactionState.COMMIT:
             self.commit(ref)
         elif state is TransactionState.ROLLBACK:

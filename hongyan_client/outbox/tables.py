@@ -32,6 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 
+from hongyan_client.mysql_tables import MYSQL_TABLE
 from hongyan_client.outbox.partitions import first_partitions
 
 DEFAULT_NAME: Final = "hongyan_outbox"
@@ -60,13 +61,6 @@ _Ascii = String(64).with_variant(
 """Ids differ in the case of letters, which MySQL's default collation ignores."""
 _Payload = Text().with_variant(mysql.MEDIUMTEXT(charset="utf8mb4"), "mysql", "mariadb")
 """UTF-8 text, as the envelope is: every driver writes it, and people can read it."""
-
-_MYSQL: Final[dict[str, Any]] = {
-    f"{dialect}_{option}": value
-    for dialect in ("mysql", "mariadb")
-    for option, value in (("engine", "InnoDB"), ("charset", "utf8mb4"))
-}
-"""Whatever the database's defaults are: reasons and errors are any text, and each write can be undone."""
 
 
 class OutboxTables(NamedTuple):
@@ -131,7 +125,7 @@ def _rows(metadata: MetaData, name: str) -> Table:
         _DayKey("id"),
         postgresql_partition_by="RANGE (created_day)",
         sqlite_autoincrement=True,
-        **_MYSQL,
+        **MYSQL_TABLE,
     )
     _index(table)
     event.listen(table, "after_create", first_partitions)
@@ -168,7 +162,7 @@ def _alerts(metadata: MetaData, name: str) -> Table:
         Column("text", String(MAX_ERROR), nullable=False),
         Column("raised_at", BigInteger, nullable=False),
         Column("told_at", BigInteger),
-        **_MYSQL,
+        **MYSQL_TABLE,
     )
 
 
@@ -186,5 +180,5 @@ def _relays(metadata: MetaData, name: str) -> Table:
         Column("pending", BigInteger, nullable=False),
         Column("oldest_ms", BigInteger, nullable=False),
         Column("parked", BigInteger, nullable=False),
-        **_MYSQL,
+        **MYSQL_TABLE,
     )

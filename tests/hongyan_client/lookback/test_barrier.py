@@ -185,3 +185,45 @@ def test_a_database_without_the_table_decides_nothing(business: sa.Engine) -> No
 def test_a_name_that_no_record_may_carry_is_refused(business: sa.Engine) -> None:
     with pytest.raises(BadIdentity, match="tx_id"):
         Barrier(business).decide(TransactionRef("order", "1", "short"))
+
+
+def test_while_no_connection_is_free_nothing_is_decided(
+    barrier: Barrier, business: sa.Engine
+) -> None:
+    """It raised, and a business's own exception was lost behind it."""
+    small = sa.create_engine(
+        business.url, poolclass=sa.QueuePool, pool_size=1, max_overflow=0, pool_timeout=0.05
+    )
+    with small.connect():
+        reply = Barrier(small).decide(a_transaction())
+    small.dispose()
+    assert (reply.state, reply.detail) == (TransactionState.UNKNOWN, "TimeoutError")
+    assert barrier.decide(a_transaction()).state is TransactionState.ROLLBACK
+
+
+def test_a_session_of_several_databases_passes_through_the_barriers_own(
+    barrier: Barrier, business: sa.Engine
+) -> None:
+    ref = a_transaction()
+    with Session(binds={barrier.table: business, ORDERS: business}) as session, session.begin():
+        barrier.pass_through(session, ref)
+
+    assert barrier.decide(ref).state is TransactionState.COMMIT
+
+
+@pytest.mark.parametrize("business_url", ["mariadb"], indirect=True)
+def test_the_table_needs_no_default_of_mysql(business: sa.Engine) -> None:
+    """With latin1 no business id in Chinese was taken. MyISAM kept `commit` after a rollback, and a message
+    of a transaction that never was went out."""
+    with business.begin() as connection:
+        connection.exec_driver_sql(f"ALTER DATABASE {business.url.database} CHARACTER SET latin1")
+    defaults = {"init_command": "SET default_storage_engine=MyISAM"}
+    engine = sa.create_engine(business.url, connect_args=defaults)
+    barrier, ref = Barrier(engine), a_transaction()
+    barrier.table.create(engine)
+    with engine.connect() as connection:
+        barrier.pass_through(connection, ref)
+        connection.rollback()
+
+    assert barrier.decide(ref) == StateReply(TransactionState.ROLLBACK, "订单-1", fenced=True)
+    engine.dispose()

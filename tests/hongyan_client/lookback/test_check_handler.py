@@ -105,6 +105,13 @@ def test_an_error_of_the_business_is_no_decision_and_tells_nothing() -> None:
     assert "state" not in json.loads(found.body)
 
 
+@pytest.mark.parametrize("found", [None, "COMMIT", StateReply("COMMIT", "1")])  # type: ignore[arg-type]
+def test_a_check_that_returns_anything_else_is_no_decision(found: Any) -> None:
+    """`answer` raised an AttributeError, and the server gave a page of its own."""
+    status, body = CheckHandler({"order": lambda _: found}, []).answer(QUERY, {})
+    assert (status, json.loads(body)) == (503, {"error": "the check failed (TypeError)"})
+
+
 def test_it_is_a_wsgi_application() -> None:
     handler, said = CheckHandler({"order": committed}, ["s1"], now=lambda: NOW), []
 

@@ -171,3 +171,16 @@ def test_one_transactions_records_are_in_order_in_one_partition(cluster: Embedde
 
     assert [type(decode(one.value())) for one in found] == [PrepareRecord, CommitRecord]
     assert len({one.partition() for one in found}) == 1
+
+
+def test_an_error_of_the_barrier_leaves_the_block_its_own_exception(
+    look_back: LookBack, broker: Broker
+) -> None:
+    """The business saw an error of the check in place of its own."""
+
+    def broken(_: TransactionRef) -> StateReply:
+        raise OSError("no connection is free")
+
+    with pytest.raises(KeyError, match="stock"), look_back.transaction("1", A_RECORD, broken):
+        raise KeyError("stock")
+    assert broker.kinds == [PrepareRecord]
