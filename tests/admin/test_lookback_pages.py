@@ -172,3 +172,19 @@ def test_pages_follow_one_another(
     further = page.partition('rel="next" href="')[2].partition('"')[0].replace("&amp;", "&")
     seen += sum(one in lin.get(further).text for one in names)
     assert seen == 3
+
+
+def test_ones_own_are_found_behind_pages_of_other_lanes(
+    waiting: Waiting, lin: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page said that no transaction waits."""
+    monkeypatch.setattr("admin.pages.lookback.unresolved._PER_PAGE", 2)
+    for _ in range(5):
+        waiting(EMAIL)
+    mine = waiting(SMS)
+    assert mine in lin.get("/lookback").text
+    monkeypatch.setattr("admin.pages.lookback.unresolved._MOST_PAGES", 2)
+    page = lin.get("/lookback").text
+    assert "None of these transactions is of your lanes" in page
+    assert "No transaction waits" not in page
+    assert 'rel="next"' in page

@@ -6,6 +6,7 @@ foreign topic, belongs to those who have their role for all lanes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from litestar import get, post
@@ -27,6 +28,8 @@ from lookback.states import TxState
 from message.vocabulary import lane_of_topic
 
 _PER_PAGE: Final = 100
+_MOST_PAGES: Final = 50
+"""Pages without a transaction of the person's lanes that one request passes over."""
 
 
 @get("/lookback", opt=needs(Role.VIEWER), sync_to_thread=True)
@@ -41,13 +44,12 @@ def unresolved(
     """The queue, the oldest first; with `name` the transactions of that tx_id or biz_id, in any state."""
     desk, name = _desk(parts), name.strip()
     if name:
-        rows, further = desk.find(name), ""
+        rows, further = _own(parts, person, desk.find(name)), ""
     else:
-        page = desk.unresolved(biz_type=kind, after=keys_of(after, str) or "", limit=_PER_PAGE)
-        rows, further = list(page.rows), page.after
+        rows, further = _queue(parts, person, kind, keys_of(after, str) or "")
     return view.page(
         "lookback/list.html",
-        rows=[one for one in rows if _may(person, Role.VIEWER, _lane(parts, one))],
+        rows=rows,
         counts=desk.unresolved_counts() if person.everywhere(Role.VIEWER) else {},
         kinds=sorted(parts.settings.lookback.biz_types),
         kind=kind,
@@ -104,6 +106,22 @@ def decide_transaction(
     except NotResolvable as exc:
         return _page(view, parts, person, tx, status=409, refused=str(exc))
     return view.redirect(f"/lookback/{tx}")
+
+
+def _queue(parts: ConsoleParts, person: Person, kind: str, after: str) -> tuple[list[TxShown], str]:
+    """Returns the first page that has transactions of the person's lanes, and the name behind it."""
+    desk = _desk(parts)
+    for _ in range(_MOST_PAGES):
+        page = desk.unresolved(biz_type=kind, after=after, limit=_PER_PAGE)
+        rows, after = _own(parts, person, page.rows), page.after
+        if rows or not after:
+            return rows, after
+    return [], after
+
+
+def _own(parts: ConsoleParts, person: Person, rows: Sequence[TxShown]) -> list[TxShown]:
+    """Returns those that the person may see."""
+    return [one for one in rows if _may(person, Role.VIEWER, _lane(parts, one))]
 
 
 def _page(

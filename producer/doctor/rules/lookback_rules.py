@@ -80,7 +80,7 @@ def span(facts: Facts) -> Said:
 def transaction(facts: Facts) -> Said:
     """longest_transaction_s against deadline_s."""
     for kind in _kinds(facts):
-        if kind.longest_transaction_s >= kind.deadline_s:
+        if kind.check and kind.longest_transaction_s >= kind.deadline_s:
             seen = f"longest_transaction_s={kind.longest_transaction_s:g}, deadline_s={kind.deadline_s:g}"
             wanted = f"below {kind.deadline_s:g}"
             value = f"{kind.deadline_s / 10:g}"

@@ -374,6 +374,11 @@ def test_a_topic_that_is_kept_for_ever_keeps_the_ledger_for_ever() -> None:
     ]
 
 
+def test_a_kind_of_transaction_without_a_check_has_no_unfenced_answer() -> None:
+    found = diagnosed(with_kind(check="", longest_transaction_s=86_400)).findings
+    assert [one.rule for one in found] == ["lookback-check"]
+
+
 def test_a_clock_that_cannot_be_read_is_said_and_is_no_pass() -> None:
     found = diagnosed(facts(clocks=[ClockFacts("broker 1", None, reason="no request answers it")]))
     assert [(one.rule, one.seen) for one in found.findings] == [("clock-apart", "not known")]
