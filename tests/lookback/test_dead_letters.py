@@ -12,6 +12,18 @@ from lookback.dead_letters import PRODUCER, PoisonRecord, PoisonWriter
 from tests.harness.wire import Wire
 from tests.lookback.kafka_fakes import FakeRecord
 
+
+class Waits:
+    """Tries again, three times; keeps the causes."""
+
+    def __init__(self) -> None:
+        self.causes: list[str] = []
+
+    def __call__(self, cause: str) -> bool:
+        self.causes.append(cause)
+        return len(self.causes) <= 3
+
+
 BROKERS_MIB = 1
 """Limit of a topic that names none, about."""
 
@@ -36,9 +48,9 @@ def test_a_record_too_large_for_the_topic_leaves_its_beginning_and_the_others_go
     """It held its partition for ever. A compressed record may be larger than each topic's limit."""
     large = FakeRecord(os.urandom(mib << 20), 1)
     poison = [PoisonRecord(one, "too_large", "why") for one in (large, FakeRecord(b"small", 2))]
-    causes: list[str] = []
+    waits = Waits()
 
-    assert writer.write(poison, lambda cause: causes.append(cause) is None and len(causes) < 4)
+    assert writer.write(poison, waits)
 
     found = {one.origin: one for one in wire.dead_letters()}
     cut = found["look_back_msg/0/1"]
@@ -46,19 +58,15 @@ def test_a_record_too_large_for_the_topic_leaves_its_beginning_and_the_others_go
     assert cut.value
     assert large.value().startswith(cut.value)
     assert found["look_back_msg/0/2"].value == b"small"
-    assert all("MSG_SIZE_TOO_LARGE" in cause for cause in causes)
+    assert all("MSG_SIZE_TOO_LARGE" in cause for cause in waits.causes)
 
 
 def test_a_record_whose_headers_are_too_large_leaves_a_stub(
     wire: Wire, writer: PoisonWriter
 ) -> None:
     odd = FakeRecord(b"{", 1, headers=[("theirs", os.urandom(2 << 20))])
-    causes: list[str] = []
 
-    assert writer.write(
-        [PoisonRecord(odd, "not_json", "why")],
-        lambda cause: causes.append(cause) is None and len(causes) < 4,
-    )
+    assert writer.write([PoisonRecord(odd, "not_json", "why")], Waits())
 
     (stub,) = wire.dead_letters()
     assert "hongyan-dead-stub" in stub.headers

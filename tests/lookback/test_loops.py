@@ -676,7 +676,8 @@ def test_a_check_that_was_kept_back_is_in_no_figure_of_checks(ground: Ground) ->
 
 
 def test_rounds_that_follow_the_ends_of_checks_sweep_once_an_interval(ground: Ground) -> None:
-    now, sweeps = [0.0], []
+    now: list[float] = [0.0]
+    sweeps: list[float] = []
     scheduler = CheckScheduler(
         ground.store,
         {"orders": Endpoint(lambda _: COMMIT)},
@@ -686,7 +687,12 @@ def test_rounds_that_follow_the_ends_of_checks_sweep_once_an_interval(ground: Gr
         poll_s=0.01,
         monotonic=lambda: now[0],
     )
-    ground.store.sweep = lambda *_: sweeps.append(now[0]) or 0  # type: ignore[method-assign,func-returns-value]
+
+    def sweep(limit: int = 500) -> int:
+        sweeps.append(now[0])
+        return 0
+
+    ground.store.sweep = sweep  # type: ignore[method-assign]
     for moment in (0.0, 0.005, 0.01, 0.015):
         now[0] = moment
         scheduler.run_once()
