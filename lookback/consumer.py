@@ -33,6 +33,10 @@ from message.lookback import (
 
 log = structlog.get_logger(__name__)
 POLL_S: Final = 0.2
+BATCH_BYTES: Final = 16 << 20
+"""Bytes of values after which a batch takes no more records: it is in memory several times."""
+_TAKEN_AT_ONCE: Final = 16
+"""Records between two looks at the bytes."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _LETTERS_PAUSE_S: Final = 1.0
 _FAREWELL_S: Final = 2.0
@@ -118,11 +122,24 @@ class LookbackConsumer:
     def run_once(self) -> int:
         """Takes one batch. Returns the number of its records."""
         self.beat = self._monotonic()
-        polled = self._parts.consumer.consume(self._batch, POLL_S)
-        batch = self._sorted_out(polled)
+        batch = self._sorted_out(self._polled())
         if batch.next_offsets and self._settle(batch):
             self._commit(batch.next_offsets)
         return len(batch.records) + len(batch.poison)
+
+    def _polled(self) -> list[Any]:
+        """Returns the records of one batch; after BATCH_BYTES it takes no more of them."""
+        polled: list[Any] = []
+        total, wait_s = 0, POLL_S
+        while len(polled) < self._batch and total < BATCH_BYTES:
+            most = min(_TAKEN_AT_ONCE, self._batch - len(polled))
+            more = self._parts.consumer.consume(most, wait_s)
+            if not more:
+                break
+            polled += more
+            total += sum(len(one.value() or b"") for one in more)
+            wait_s = 0.0
+        return polled
 
     def _sorted_out(self, polled: Sequence[Any]) -> ReadBatch:
         records: list[tuple[Any, LookbackRecord]] = []

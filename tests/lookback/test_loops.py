@@ -17,7 +17,7 @@ from sqlalchemy.exc import DataError
 from idempotency.ledger import LedgerUnavailable
 from idempotency.payload_cipher import KEY_BYTES
 from lookback.check import Answer, CheckReply
-from lookback.consumer import ConsumerParts, ConsumerRefused, LookbackConsumer
+from lookback.consumer import BATCH_BYTES, ConsumerParts, ConsumerRefused, LookbackConsumer
 from lookback.dead_letters import PoisonRecord, PoisonWriter
 from lookback.forwarder import Forwarder, ForwardTerms, ProducerFailed, delivery_timeout_ms
 from lookback.metrics import LookbackMetrics
@@ -122,6 +122,20 @@ def test_the_offset_passes_only_after_the_commit_in_the_database(ground: Ground)
     assert client.did == ["taken", "committed"]
     assert client.committed == [("look_back_msg", 0, 2)]
     assert ground.state(tx_id) == "COMMITTED"
+
+
+def test_a_batch_ends_at_its_bytes(ground: Ground) -> None:
+    """A batch of large records was in memory several times, whatever its size was."""
+    taking, client, _ = consuming(ground, [])
+    client.batches = [[FakeRecord(bytes(1 << 20), n)] for n in range(40)]
+    assert taking.run_once() == BATCH_BYTES >> 20
+    assert client.committed == [("look_back_msg", 0, BATCH_BYTES >> 20)]
+
+
+def test_a_batch_ends_at_its_number(ground: Ground) -> None:
+    taking, client, _ = consuming(ground, [])
+    client.batches = [[FakeRecord(b"{", n)] for n in range(150)]
+    assert taking.run_once() == 100
 
 
 def test_while_the_database_is_away_partitions_pause_and_no_offset_passes(ground: Ground) -> None:
