@@ -46,7 +46,7 @@ class LookbackSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     batch: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500
     """Most records of one database transaction."""
     forward_batch: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 200
-    """Most messages that are forwarded at once."""
+    """Most messages under way, without those that have waited for Kafka for a second."""
     poll_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 0.5
     """Interval between two looks for transactions that are due."""
     lease_s: Annotated[float, msgspec.Meta(ge=1, le=3_600)] = 60.0

@@ -1,9 +1,11 @@
 """The check over gRPC: the generic service by its name, and nothing but a clear answer."""
 
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from lookback.check import Answer, Checker, CheckReply
 from message.ids import new_id
 from simulator.servers.certificates import Authority
+from tests.harness.proxy import Proxy
 from tests.lookback.checks.conftest import ROOT, Business
 
 Businesses = Callable[..., Business]
@@ -61,6 +64,31 @@ def test_a_certificate_of_nobody_known_is_refused(
     assert checks(url).check("order", "1001", new_id()).answer is Answer.UNKNOWN
     trusted = checks(url, ca_file=str(authority.file))
     assert trusted.check("order", "1001", new_id()).answer is Answer.COMMIT
+
+
+class Swallow(Proxy):
+    """Loses the answers on the connections of before `swallow`, and leaves them open."""
+
+    dead: frozenset[socket.socket] = frozenset()
+
+    def swallow(self) -> None:
+        self.dead = frozenset(self._open)
+
+    def _pump(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if not (answers and source in self.dead):
+                    target.sendall(data)
+
+
+def test_a_connection_that_is_open_and_dead_is_left(business: Businesses, checks: Checks) -> None:
+    """gRPC asked on it for as long as the process lived, and no check was answered any more."""
+    with Swallow("127.0.0.1", business("grpc", "honest").port) as proxy:
+        checker = checks(f"grpc://127.0.0.1:{proxy.port}", timeout_s=0.3)
+        assert checker.check("order", "1001", new_id()).answer is Answer.COMMIT
+        proxy.swallow()
+        answers = [checker.check("order", "1001", new_id()).answer for _ in range(4)]
+    assert answers == [*[Answer.UNKNOWN] * 3, Answer.COMMIT]
 
 
 @pytest.mark.parametrize("made", ["check_pb2.py", "check_pb2.pyi"])
