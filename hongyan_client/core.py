@@ -114,8 +114,8 @@ class ClientCore:
         atexit.register(self._close_at_exit)  # after the publisher's: it runs before that
 
     def _opened(self, overflow: OpenOverflow) -> Overflow:
-        """Returns the opened overflow. If it cannot be opened, ends what this client has started: its caller
-        gets no client to close."""
+        """Returns the opened overflow. If it cannot be opened, ends what this client has started: its
+        caller gets no client to close."""
         try:
             return overflow(self.publisher)
         except BaseException:

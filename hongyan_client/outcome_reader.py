@@ -4,8 +4,9 @@
         reader.run(handle, stop)
 
 The place is committed to Kafka after the handler has returned; nobody waits for Kafka's answer, which may
-never come. So an event is handled at least once, and a repeat has the same `event_id`. A handler that keeps the place in its own database, in its own transaction,
-starts the reader with `positions` and gets each event once.
+never come. So an event is handled at least once, and a repeat has the same `event_id`. A handler that keeps
+the place in its own database, in its own transaction, starts the reader with `positions` and gets each
+event once.
 """
 
 from __future__ import annotations
@@ -128,8 +129,8 @@ class OutcomeReader:
         return ReaderFigures(self._handled, self._unreadable, self._failures)
 
     def close(self) -> None:
-        """Leaves the group, so that others take over at once; idempotent. Ends after `_CLOSE_S` seconds, also
-        while no broker answers."""
+        """Leaves the group, so that others take over at once; idempotent. Ends after `_CLOSE_S` seconds,
+        also while no broker answers."""
         if self._closed:
             return
         self._closed = True
@@ -235,8 +236,8 @@ class OutcomeReader:
             self._consumer.resume(self._consumer.assignment())
 
     def _remember(self, following: Mapping[int, int]) -> None:
-        """Commits the places, where Kafka keeps them. It does not wait for the answer: while no broker gives
-        one, librdkafka's wait has no limit, and `run` would not end."""
+        """Commits the places, where Kafka keeps them. It does not wait for the answer: while no broker
+        gives one, librdkafka's wait has no limit, and `run` would not end."""
         if self._positions is not None or not following:
             return
         from confluent_kafka import KafkaException, TopicPartition

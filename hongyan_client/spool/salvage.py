@@ -90,8 +90,8 @@ def salvaged(path: Path, now_ms: int, last_id: int) -> Salvage:
 
 
 def finished(path: Path, now_ms: int) -> Salvage | None:
-    """Ends an exchange that a crash cut off after the damaged file had left its place. Returns None if there
-    is none. Call it with the gate alone."""
+    """Ends an exchange that a crash cut off after the damaged file had left its place. Returns None if
+    there is none. Call it with the gate alone."""
     fresh = path.with_name(_FRESH)
     if path.exists() or not fresh.exists():
         return None

@@ -185,6 +185,6 @@ def test_ones_own_are_found_behind_pages_of_other_lanes(
     assert mine in lin.get("/lookback").text
     monkeypatch.setattr("admin.pages.lookback.unresolved._MOST_PAGES", 2)
     page = lin.get("/lookback").text
-    assert "None of these transactions is of your lanes" in page
+    assert "There is nothing of your lanes on this page" in page
     assert "No transaction waits" not in page
     assert 'rel="next"' in page

@@ -15,7 +15,18 @@ _VOLATILE: Final = ("tmpfs", "ramfs", "overlay", "aufs", "rootfs", "fuse-overlay
 """In memory, or the layer of a container that ends with it."""
 _REMOTE: Final = (
     *("nfs", "cifs", "smb", "9p", "ceph", "gluster", "afs", "sshfs", "virtiofs", "lustre", "gpfs"),
-    *("beegfs", "ocfs2", "gfs2", "orangefs", "moosefs", "mfs", "juicefs", "s3fs", "gcsfuse", "rclone"),
+    *(
+        "beegfs",
+        "ocfs2",
+        "gfs2",
+        "orangefs",
+        "moosefs",
+        "mfs",
+        "juicefs",
+        "s3fs",
+        "gcsfuse",
+        "rclone",
+    ),
     *("ossfs", "cosfs", "goofys", "davfs"),
 )
 _CLEANED: Final = ("/tmp/", "/var/tmp/")  # noqa: S108 - places to warn of

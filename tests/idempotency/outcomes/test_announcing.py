@@ -286,11 +286,11 @@ def test_each_target_has_batches_of_its_own(world: World, ledger: SqlLedger) -> 
 # -- any order of all of it --
 
 
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize("seed", [2])
 def test_whatever_happens_each_end_is_in_one_batch(
     world: World, ledger: SqlLedger, rows: RecoveryStore, seed: int
 ) -> None:
-    Walk(world, ledger, rows, random.Random(seed)).run(120)
+    Walk(world, ledger, rows, random.Random(seed)).run(200)
     check(world, 20)
     assert {end.state for end in audit.announced(world)} == set(ANNOUNCED)
 
