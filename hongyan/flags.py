@@ -121,6 +121,8 @@ def body_fields(
         value = json.loads(content or "")
     except ValueError as exc:
         raise WrongUsage(f"--content is not JSON: {exc}") from exc
+    except RecursionError as exc:
+        raise WrongUsage("--content is nested too deeply") from exc
     if not isinstance(value, dict):
         raise WrongUsage('--content must be a JSON object, such as {"text": "hello"}')
     return {"content": value}

@@ -233,5 +233,5 @@ def _read(file: Path | None) -> dict[str, Any]:
         return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
     except OSError as exc:
         raise WrongUsage(f"--vars {file}: {exc.strerror}") from exc
-    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise WrongUsage(f"--vars {file}: must hold one JSON object: {exc}") from exc

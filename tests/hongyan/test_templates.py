@@ -99,12 +99,14 @@ def test_a_rendering_is_shown_as_it_would_be_sent(hongyan: Run, folder: Path) ->
         (["--var", "code=1", "--var", "minutes=soon"], 1, "variable_type: minutes: expected int"),
         (["--var", "code"], 2, "--var 'code': write KEY=VALUE"),
         (["--vars", "gone.json"], 2, "--vars gone.json: No such file"),
+        (["--vars", "deep.json"], 2, "--vars deep.json: must hold one JSON object"),
         (["--var", "code=1", "--part", "html"], 2, "--part 'html': it makes code, minutes"),
     ],
 )
 def test_what_is_wrong_with_a_rendering_is_said(
-    hongyan: Run, flags: list[str], code: int, error: str
+    hongyan: Run, folder: Path, flags: list[str], code: int, error: str
 ) -> None:
+    (folder / "deep.json").write_text('{"a":' + "[" * 100_000)
     said = hongyan("templates", "render", "login-code", *flags)
     assert said.code == code
     assert error in said.err

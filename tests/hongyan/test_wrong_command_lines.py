@@ -125,6 +125,11 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         '--content must be a JSON object, such as {"text": "hello"}',
     ),
     (
+        ("send", "--lane", "sms.notice", "--to", "+8613800000001", "--content", "[" * 100_000),
+        2,
+        "--content is nested too deeply",
+    ),
+    (
         (
             "send",
             "--lane",
@@ -615,7 +620,9 @@ def test_there_are_enough_of_them() -> None:
     assert len({row[0] for row in ROWS}) == len(ROWS)
 
 
-@pytest.mark.parametrize(("words", "code", "expected"), ROWS, ids=[" ".join(r[0]) for r in ROWS])
+@pytest.mark.parametrize(
+    ("words", "code", "expected"), ROWS, ids=[" ".join(r[0])[:200] for r in ROWS]
+)
 def test_a_wrong_command_line_is_told_in_a_sentence(
     folder: Path,
     ledger: Path,
