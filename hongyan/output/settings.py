@@ -38,48 +38,67 @@ class SettingShown(NamedTuple):
         return "-" if self.value is None or self.value == "" else str(self.value)
 
 
+class _Leaf(NamedTuple):
+    """A setting without its origin."""
+
+    key: str
+    value: Any
+    may_default: bool = False
+    """Whether it has a default of its own, in a table that a person named."""
+
+
 def settings_shown(settings: Settings) -> list[SettingShown]:
     """Returns every setting in the order of docs/configuration.md; accounts come last."""
-    return [SettingShown(key, value, _origin(settings, key)) for key, value in _leaves_of(settings)]
+    return [
+        SettingShown(leaf.key, leaf.value, _origin(settings, leaf)) for leaf in _leaves_of(settings)
+    ]
 
 
-def _leaves_of(settings: Settings) -> Iterator[tuple[str, Any]]:
+def _leaves_of(settings: Settings) -> Iterator[_Leaf]:
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
         if isinstance(value, msgspec.Struct):
             for key in value.__struct_fields__:
                 yield from _shown(f"{name}.{key}", getattr(value, key))
         elif name not in (*_NOT_KEYS, "accounts"):
-            yield name, value
+            yield _Leaf(name, value)
     for account, table in settings.accounts.items():
         secrets = _secrets(table)
         for key, value in table.items():
             hidden = key in secrets or (secrets is _UNKNOWN and key not in _PLAIN)
-            plain = str(value) if isinstance(value, str) else value
-            yield f"accounts.{account}.{key}", HIDDEN if hidden else blacked_out(key, plain)
+            shown = HIDDEN if hidden else blacked_out(key, _plain(value))
+            yield _Leaf(f"accounts.{account}.{key}", shown)
 
 
-def _shown(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _shown(key: str, value: Any, *, may_default: bool = False) -> Iterator[_Leaf]:
     """Yields the leaves of one setting; a table has several."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _shown(f"{key}.{name}", inner)
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from _shown(f"{key}.{name}", getattr(value, name), may_default=True)
     elif key in _SECRETS and value:
-        yield key, HIDDEN
+        yield _Leaf(key, HIDDEN)
     else:
-        plain = hide_password(value) if key in _LOGINS else value
-        yield key, blacked_out(key, plain)
+        text = hide_password(value) if key in _LOGINS else value
+        yield _Leaf(key, blacked_out(key, _plain(text)), may_default)
 
 
-def _origin(settings: Settings, key: str) -> str:
+def _plain(value: Any) -> Any:
+    """Returns a text of the file as a text that any encoder knows."""
+    return str(value) if isinstance(value, str) else value
+
+
+def _origin(settings: Settings, leaf: _Leaf) -> str:
     """Returns the origin of the key, else of the inner table around it. The line of a table of the top
-    level gives none of its keys."""
-    around = key
-    while "." in around:
+    level gives none of its keys, nor does that of a table whose keys have defaults."""
+    around = leaf.key
+    while "." in around and not leaf.may_default:
         if around in settings.origins:
             return settings.origins[around]
         around = around.rpartition(".")[0]
-    return settings.origins.get(key, DEFAULT)
+    return settings.origins.get(leaf.key, DEFAULT)
 
 
 _UNKNOWN: Final[frozenset[str]] = frozenset({"?"})

@@ -37,6 +37,29 @@ def configured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def test_tables_of_free_names_are_shown_key_by_key(
+    folder: Path, hongyan: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "hongyan.toml").write_text(
+        '[lookback.checks.pay]\nurl = "https://pay.example/check"\nsecret_file = "secret"\n'
+        '[lookback.biz_types.order]\ncheck = "pay"\nmax_checks = 5\n'
+        '[receipts.accounts.sms]\npath = "a1"\n'
+    )
+    (folder / "secret").write_text("geheim-wort-das-lang-genug-ist\n")
+    monkeypatch.setenv("HONGYAN_LOOKBACK__BIZ_TYPES__ORDER__GRACE_S", "7")
+    said = hongyan("config", "show", "--json")
+    assert "geheim" not in said.out + hongyan("config", "show").out
+    found = {row["key"]: (row["value"], row["origin"]) for row in said.json["settings"]}
+    kind = "lookback.biz_types.order"
+    assert found[f"{kind}.check"] == ("pay", "hongyan.toml:5")
+    assert found[f"{kind}.max_checks"] == (5, "hongyan.toml:6")
+    assert found[f"{kind}.grace_s"] == (7, "HONGYAN_LOOKBACK__BIZ_TYPES__ORDER__GRACE_S")
+    assert found[f"{kind}.threads"] == (8, "default")
+    assert found["lookback.checks.pay.url"] == ("https://pay.example/check", "hongyan.toml:2")
+    assert found["lookback.checks.pay.secret"] == ("***", "hongyan.toml:3 (secret)")
+    assert found["receipts.accounts.sms.path"] == ("a1", "hongyan.toml:8")
+
+
 def test_each_setting_is_shown_with_its_origin_and_no_secret(
     configured: Path, hongyan: Run
 ) -> None:
