@@ -250,8 +250,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "poison holds its offset until the dead letter is acknowledged",
         "dispatcher.kafka.source:Source._read",
-        "            self._poisons.put(_poison(message, assignment, offset, exc, headers or []))\n",
-        "            self._poisons.put(_poison(message, assignment, offset, exc, headers or []))\n"
+        "            self._put_poison(_poison(message, assignment, offset, exc, headers or []))\n",
+        "            self._put_poison(_poison(message, assignment, offset, exc, headers or []))\n"
         "            assignment.offsets.complete(offset)\n",
         (_SOURCE + "test_poison_goes_to_the_dead_letters_and_holds_its_offset",),
     ),

@@ -75,7 +75,7 @@ OUTCOMES: tuple[Mutation, ...] = (
         "idempotency.recovery.store:SqlRecovering.move",
         "            self._announce(connection.exec_driver_sql, written, now)\n",
         "",
-        (_WALK + "[sqlite-1]",),
+        (_WALK + "[sqlite-2]",),
     ),
     Mutation(
         "a move on an old version announces nothing",
@@ -89,7 +89,7 @@ OUTCOMES: tuple[Mutation, ...] = (
         "idempotency.receipts.store:Receipts.match",
         "            self._announce(connection.execute, moved, now)\n",
         "",
-        (_WALK + "[sqlite-1]",),
+        (_WALK + "[sqlite-2]",),
     ),
     # -- published --
     Mutation(
