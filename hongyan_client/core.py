@@ -43,10 +43,11 @@ from hongyan_client.sends.pending_send import (
     SingleReport,
 )
 from hongyan_client.sends.send_batch import SendBatch, SendReport
-from hongyan_client.traceparent import CONTEXTS, HEADER, checked, current
+from hongyan_client.traceparent import CONTEXTS, current
 from message.envelope import MAX_ID, EnvelopeError, Notification, encode
 from message.producer_properties import Property
 from message.receiver_hash import hasher
+from message.trace_context import HEADER, trace_context
 from message.vocabulary import trace_topic
 from tracing.accepted_events import AcceptedPlace, accepted_events
 
@@ -118,7 +119,7 @@ class ClientCore:
         caller gets no client to close."""
         try:
             return overflow(self.publisher)
-        except BaseException:
+        except BaseException:  # also of a signal: nobody else can close them
             if self._trace is not None:
                 self._trace.close(0)
             self.publisher.close(0)
@@ -133,7 +134,7 @@ class ClientCore:
         self, notification: Notification, traceparent: str | None
     ) -> tuple[PendingSend, PendingResult[SentNotification], Wired]:
         """Returns the send of a notification, its future and its wire form. Raises WrongNotification."""
-        context = current() if traceparent is None else checked(traceparent)
+        context = current() if traceparent is None else trace_context(traceparent)
         wired = self._wired(notification, context)
         future: PendingResult[SentNotification] = PendingResult()
         started = monotonic()

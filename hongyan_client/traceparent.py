@@ -1,23 +1,15 @@
-"""The W3C trace context that a record carries: the caller's, or that of OpenTelemetry's current span."""
+"""The W3C trace context of OpenTelemetry's current span (`message.trace_context` has its form)."""
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import Any, Final
 
-HEADER: Final = "traceparent"
 _TRACE: Final = "opentelemetry.trace"
 CONTEXTS: Final = "opentelemetry.context"
 _modules = sys.modules
 _last: tuple[Any, str | None] = (None, None)
 """The last context and its header, as one value: any thread replaces it."""
-_FORM: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-
-
-def checked(traceparent: str) -> str | None:
-    """Returns the context; None if it is not one of version 00, as readers ignore it too."""
-    return traceparent if _FORM.fullmatch(traceparent) else None
 
 
 def current() -> str | None:

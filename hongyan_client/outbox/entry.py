@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hongyan_client.outbox.tables import PENDING
-from hongyan_client.traceparent import HEADER as TRACE_HEADER
-from hongyan_client.traceparent import checked as checked_context
 from message import envelope
 from message.envelope import EnvelopeError, Notification
 from message.ids import new_id
+from message.trace_context import HEADER as TRACE_HEADER
+from message.trace_context import trace_context
 
 _MS: Final = 1_000
 _INT32: Final = 2**31 - 1
@@ -74,7 +74,7 @@ def entry_of(
     value = _encoded(notification, at)
     checked = envelope.decode(value)
     headers = [[ID_HEADER, checked.id]]
-    context = None if traceparent is None else checked_context(traceparent)
+    context = None if traceparent is None else trace_context(traceparent)
     if context is not None:
         headers.append([TRACE_HEADER, context])
     topic = checked.lane.topic(topic_prefix)

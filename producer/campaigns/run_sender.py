@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 import structlog
 
 from hongyan_client.records import Record
-from hongyan_client.traceparent import HEADER
 from idempotency.ledger import LedgerError
 from message.envelope import EnvelopeError
+from message.trace_context import HEADER
 from producer.campaigns.checkpoint import Checkpoint, PendingRow, RowEnd
 from producer.campaigns.contract import (
     BadRow,

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from backends.settings import Settings
-from hongyan_client import traceparent
 from hongyan_client.outbox.entry import record_headers_of
 from hongyan_client.outbox.publication import EndedBatch
 from hongyan_client.outbox.store import ClaimedRow
 from hongyan_client.records import Acknowledged
 from message.envelope import EnvelopeError, decode
+from message.trace_context import HEADER, trace_context
 from message.vocabulary import lane_of_topic
 from sending.accepted_trace import AcceptedTrace
 from tracing import open_recorder
@@ -65,5 +65,5 @@ class RelayAnnouncement:
             log.warning("published_poison", message=row.message_id, cause=str(exc))
             return
         headers = dict(record_headers_of(row.headers))
-        given = headers.get(traceparent.HEADER, b"").decode("ascii", "replace")
-        self._trace.acknowledged(notification, place, traceparent.checked(given))
+        given = headers.get(HEADER, b"").decode("ascii", "replace")
+        self._trace.acknowledged(notification, place, trace_context(given))

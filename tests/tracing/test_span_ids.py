@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 
-from hongyan_client.traceparent import checked
+from message.trace_context import trace_context
 from tracing.sinks.span_ids import TRACE_BYTES, number_of, traceparent_of
 
 IDS = [f"0192f3c47b1a7cc0a1b2c3d4e5f6{number:04x}" for number in range(200)]
@@ -13,7 +13,7 @@ IDS = [f"0192f3c47b1a7cc0a1b2c3d4e5f6{number:04x}" for number in range(200)]
 
 def test_a_message_has_one_context_and_it_is_valid() -> None:
     found = [traceparent_of(one, 1.0) for one in IDS]
-    assert found == [checked(one) for one in found]
+    assert found == [trace_context(one) for one in found]
     assert len(set(found)) == len(IDS)
     assert found[0] == traceparent_of(IDS[0], 1.0)
 
