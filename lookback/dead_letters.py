@@ -83,9 +83,8 @@ class PoisonWriter:
         """Returns the cause by origin for those without an acknowledgement."""
         alone = [one for one in letters if one.alone]
         failed = self._produced([one for one in letters if not one.alone])
-        while alone and not set(failed.values()) - set(
-            TOO_LARGE
-        ):  # else nothing would be taken now
+        # After any other cause nothing would be taken now.
+        while alone and set(failed.values()) <= set(TOO_LARGE):
             failed |= self._produced([alone.pop(0)])
         return failed | {one.parts.origin: "not tried" for one in alone}
 

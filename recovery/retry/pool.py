@@ -113,10 +113,9 @@ class RetryPool(CallPool[RetryWork]):
         self._reroute = reroute
         self._delays = delays
         self._queue: WorkQueue[Sequence[RetryWork] | None] = WorkQueue()
-        self._open = (
-            0  # taken and not settled, and held; guarded by _sizing, as are the numbers of threads
-        )
-        self._held = 0  # of these: places of looks under way; guarded by _sizing
+        # Guarded by _sizing, as are the numbers of threads:
+        self._open = 0  # taken and not settled, and held
+        self._held = 0  # of these: places of looks under way
         self._lazy = lazy  # written by `put`
 
     @property
