@@ -158,7 +158,7 @@ class LookbackStore(LedgerPart):
         asked = {"biz_type": biz_type, "limit": limit}
         for _ in range(_CLAIMS):
             steps = self._due(self._to_check, asked, lease_ms)
-            # One that was only put off has no lease of this caller.
+            # A row that was only put off has no lease of this caller.
             leased = [step.row for step in steps if step.did == TxState.CHECKING]
             if leased or len(steps) < limit:
                 return leased

@@ -331,7 +331,7 @@ def test_old_days_leave_sqlite_in_short_transactions(
 def test_a_long_reader_holds_up_no_writer_of_the_trace(
     clock: MovedClock, settings: Settings, ledger: Database
 ) -> None:
-    """Whoever waits for the lock of a partition holds up every other writer."""
+    """A process that waits for the lock of a partition holds up every other writer."""
     clock.sink.write([event("m0", at=clock.day(0))])
     clock.day(4)
     with ledger.connection() as backup:
