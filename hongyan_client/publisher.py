@@ -61,6 +61,9 @@ _DRIVER_POLLS_S: Final = 0.02
 _BUSY_S, _BUSY_POLL_S = 0.5, 0.005
 """So long after a caller's poll the thread polls in short turns: `close` often comes then, and waits for
 the end of one."""
+_BEING_REPORTED: Final = 64
+"""Room in librdkafka's buffer beside the limit: it counts a record until its report has returned, and the
+report may publish another one. One would do."""
 _PURGE_S: Final = 5.0
 _REOPEN_S: Final = 1.0
 """Pause after librdkafka refused to open a new producer."""
@@ -478,8 +481,7 @@ def producer_config(
         "bootstrap.servers": bootstrap,
         "client.id": client_id,
         "delivery.timeout.ms": int(delivery_timeout_s * 1_000),
-        # librdkafka counts a record until its report was served, so it needs a little more room.
-        "queue.buffering.max.messages": 2 * limits.records,
+        "queue.buffering.max.messages": limits.records + _BEING_REPORTED,
         "queue.buffering.max.kbytes": 2 * max(limits.bytes, MAX_MESSAGE_BYTES) >> 10,
     }
 

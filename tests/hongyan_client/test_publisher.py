@@ -243,6 +243,24 @@ def test_a_callback_of_a_future_never_waits_for_room(opened: Opened) -> None:
     await_(lambda: raised, what="the callback ends")
 
 
+def test_a_callback_has_the_room_of_the_record_that_ended(
+    cluster: EmbeddedKafka, opened: Opened
+) -> None:
+    publisher = opened(cluster.bootstrap, limits=BufferLimits(records=1))
+    ends: list[Acknowledged | SendFailed | BufferFull] = []
+
+    def again(end: Acknowledged | SendFailed) -> None:
+        ends.append(end)
+        try:
+            publisher.publish_to(record("again", 2), ends.append, 0)
+        except BufferFull as exc:
+            ends.append(exc)
+
+    publisher.publish_to(record("again", 1), again, PATIENCE_S)
+    assert publisher.flush(PATIENCE_S) == 0
+    assert [type(end) for end in ends] == [Acknowledged, Acknowledged]
+
+
 def test_a_callback_may_publish_while_close_ends_its_record(opened: Opened) -> None:
     publisher = opened(NOWHERE)
     futures = held(publisher, "t", 3)
