@@ -10,6 +10,7 @@ from collections.abc import Callable
 from time import monotonic
 
 import httpx
+import pycurl
 
 from channels.channel import Failure
 from channels.http_client.dialer import Dialer
@@ -23,8 +24,7 @@ from channels.tls.tls_socket import TlsWire
 class Connection:
     """Belongs to one call at a time; the transport's pool hands it from thread to thread.
 
-    After a failure, or a close by the provider, the next call opens it anew. The handle stays the same: it
-    keeps libcurl's names.
+    After a failure, or a close by the provider, the next call opens it anew.
     """
 
     def __init__(
@@ -32,15 +32,16 @@ class Connection:
         peer: TlsPeer | None = None,
         *,
         proxy: str = "",
+        names: pycurl.CurlShare | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`peer`: for https. `proxy`: by http alone."""
+        """`peer`: for https. `proxy`: by http alone. `names`: of all connections of the transport."""
         self.used_at = 0.0
         """Monotonic; `_ended` writes it, the transport's janitor reads it."""
         self._clock = clock
         self._wire: Wire | None = None
         """The open connection; None: no usable one."""
-        self._dialer = Dialer(peer, proxy=proxy)
+        self._dialer = Dialer(peer, proxy=proxy, names=names)
 
     def begin(
         self, request: httpx.Request, timeout_s: float, connect_s: float

@@ -26,16 +26,24 @@ _CODES: Final = {
 
 
 class Dialer:
-    """Holds one connection, and closes it when it opens the next; keeps libcurl's names."""
+    """Holds one connection, and closes it when it opens the next."""
 
-    def __init__(self, peer: TlsPeer | None = None, *, proxy: str = "") -> None:
-        """`peer`: for https. `proxy`: by http alone."""
+    def __init__(
+        self, peer: TlsPeer | None = None, *, proxy: str = "", names: pycurl.CurlShare | None = None
+    ) -> None:
+        """`peer`: for https. `proxy`: by http alone. `names`: those that its owner's dialers share."""
         self._peer = peer
-        self._curl = _easy(proxy)
+        self._proxy = proxy
+        self._names = names
+        self._curl: pycurl.Curl | None = None
 
     def open(self, url: httpx.URL, timeout_s: float, connect_s: float) -> Wire | Failure:
         """Returns a new connection to the URL's host, with TLS for https; else a NOT_WRITTEN Failure."""
-        curl, started = self._curl, monotonic()
+        self.close()  # a handle keeps each connection that it has opened until it is closed itself
+        curl, started = _easy(self._proxy), monotonic()
+        self._curl = curl
+        if self._names is not None:
+            curl.setopt(pycurl.SHARE, self._names)
         curl.setopt(pycurl.URL, _address(url))
         curl.setopt(pycurl.TIMEOUT_MS, max(1, int(timeout_s * _MS)))
         curl.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(connect_s * _MS)))
@@ -50,8 +58,10 @@ class Dialer:
         return self._secured(wire, self._peer, started + min(timeout_s, connect_s) - monotonic())
 
     def close(self) -> None:
-        """Closes the connection, and opens no other."""
-        self._curl.close()
+        """Closes the connection. Idempotent."""
+        if self._curl is not None:
+            self._curl.close()
+            self._curl = None
 
     def _secured(self, wire: PlainWire, peer: TlsPeer, left_s: float) -> Wire | Failure:
         """Adds TLS; connecting and the handshake share their time."""
@@ -65,6 +75,13 @@ class Dialer:
             wire.hang_up()
             return Failure(Phase.NOT_WRITTEN, "tls", str(exc))
         return secured
+
+
+def shared_names() -> pycurl.CurlShare:
+    """Returns a store of looked-up names, which libcurl keeps for a minute, for dialers of any thread."""
+    names = pycurl.CurlShare()
+    names.setopt(pycurl.SH_SHARE, pycurl.LOCK_DATA_DNS)
+    return names
 
 
 def _told(exc: pycurl.error) -> tuple[int, str]:

@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import monotonic
 
 import httpx
@@ -12,13 +13,14 @@ import pytest
 
 from channels.channel import Failure, Phase
 from channels.http_client.connection import Connection
+from channels.http_client.dialer import Dialer, shared_names
 from channels.http_client.exchange import Exchange
 from channels.http_client.failures import BadRequest, TransportFailure
 from channels.http_client.transport import MAX_TIMEOUT_S, Transport
 from channels.http_client.wire_format import ResponseParser
 from tests.conformance import wire as w
 from tests.conformance.senders import Unwaited, post
-from tests.conformance.wire import Wire
+from tests.conformance.wire import Script, Wire
 
 
 class Time:
@@ -273,6 +275,48 @@ def test_a_call_that_breaks_off_leaves_no_answer_for_the_next(
 def test_names_are_resolved_within_the_deadline() -> None:
     """A resolver that hangs would hang the call, were libcurl built without its own threads for it."""
     assert pycurl.version_info()[4] & pycurl.VERSION_ASYNCHDNS
+
+
+@pytest.mark.parametrize(
+    "end", [w.then(w.answer("200 OK", b"{}", "Connection: close"), w.goodbye), w.close, w.reset]
+)
+def test_a_provider_that_ends_each_connection_costs_no_descriptors(
+    transport: Transport, end: Script
+) -> None:
+    """A worker that kept one for each would reach its limit of open files, and send nothing more."""
+    with Wire(*[end] * 30) as provider:
+        transport.send(post(provider.url))
+        open_before = _descriptors()
+        for _ in range(29):
+            transport.send(post(provider.url))
+        assert (provider.requests, transport.idle) == (30, 1)
+        assert _descriptors() <= open_before + 1  # the provider's side of the last one
+
+
+def test_connections_share_the_names_that_were_looked_up() -> None:
+    """A provider that ends each connection would cost a look-up a call."""
+    with Wire() as provider:
+        port = httpx.URL(provider.url).port
+        names, other = shared_names(), pycurl.Curl()
+        for option, value in (
+            (pycurl.SHARE, names),
+            (pycurl.CONNECT_ONLY, 1),
+            (pycurl.URL, provider.url),
+            (pycurl.RESOLVE, [f"known-to-another.invalid:{port}:127.0.0.1"]),
+        ):
+            other.setopt(option, value)
+        other.perform()
+        dialer = Dialer(names=names)
+        known = httpx.URL(f"http://known-to-another.invalid:{port}")
+        assert not isinstance(dialer.open(known, 5, 5), Failure)
+        assert isinstance(Dialer().open(known, 5, 5), Failure)
+        dialer.close()
+        other.close()
+
+
+def _descriptors() -> int:
+    """Returns the number of files and sockets that this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_after_every_kind_of_failure_the_next_call_works(transport: Transport) -> None:
