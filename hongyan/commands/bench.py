@@ -131,6 +131,14 @@ CAMPAIGN_HELP = explained(
     "hongyan bench campaign --json",
     "hongyan bench campaign --rows 50000 --kills 3      a small one",
 )
+FLEET_HELP = explained(
+    "Run all processes of a platform on the local stack under steady traffic by every way in, with a "
+    "provider that refuses, resets and sends receipts; then say what grew from the second quarter of the "
+    "run to the last one, and what was lost or doubled. Takes an hour. Exits 1 if a process grew by more "
+    "than 8 MiB, if files or threads pile up, or if one is lost or doubled.",
+    "hongyan bench fleet --json",
+    "hongyan bench fleet --minutes 10 --rate 50      a small one",
+)
 _COLUMNS = {
     "ordered_per_second": "ordered/s",
     "per_second": "messages/s",
@@ -200,6 +208,17 @@ def campaign(
 ) -> None:
     bench, servers = _bench("campaign")
     size = bench.CampaignSize(rows=rows, kills=kills, seed=seed)
+    _end(bench.measure(servers, size=size, say=_say), as_json=as_json)
+
+
+@app.command("fleet", help=FLEET_HELP, short_help="All processes for long: what grows.")
+def fleet(
+    minutes: Annotated[float, typer.Option("--minutes", min=1, help="Minutes of traffic.")] = 60,
+    rate: Annotated[float, typer.Option("--rate", min=10, help="Notifications a second.")] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    bench, servers = _bench("fleet")
+    size = bench.FleetSize(minutes=minutes, per_second=rate)
     _end(bench.measure(servers, size=size, say=_say), as_json=as_json)
 
 

@@ -58,7 +58,7 @@ class ProcessTree:
 
     def ready(self, name: str) -> bool:
         """Whether the process serves, by its health page."""
-        address = self._health.get(name) or self._announced(name)
+        address = self._health.get(name) or self._started(name, "health", "address")
         if not address:
             return False
         self._health[name] = address
@@ -70,6 +70,14 @@ class ProcessTree:
             return False
         except OSError:
             return False
+
+    def pid(self, name: str) -> int:
+        """Returns the id of a process that was started."""
+        return self._processes[name].pid
+
+    def address(self, name: str) -> str:
+        """Returns the address at which the process serves others; empty before it has logged one."""
+        return self._started(name, "address")
 
     def freeze(self, name: str) -> None:
         """Sends SIGSTOP: the process keeps everything and does nothing."""
@@ -136,13 +144,13 @@ class ProcessTree:
     def _pid_file(self, name: str) -> Path:
         return self.folder / f"{name}.pid"
 
-    def _announced(self, name: str) -> str:
-        """Returns the address that the process logged when it started; empty before."""
+    def _started(self, name: str, *keys: str) -> str:
+        """Returns the first of these fields that the event of its start has; empty before."""
         for event in self._events(name):
             if str(event.get("event")).endswith("_started"):
-                found = event.get("health") or event.get("address")
-                if found:
-                    return str(found)
+                for key in keys:
+                    if found := event.get(key):
+                        return str(found)
         return ""
 
     def _events(self, name: str) -> list[dict[str, Any]]:
