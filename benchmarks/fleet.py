@@ -70,9 +70,8 @@ def measure(servers: Servers, *, size: FleetSize, say: Callable[[str], None]) ->
         samples = _watched(platform, traffic, size.minutes * 60, say)
         states = _settled(business.ground.database_url, traffic.promised(), say)
         doubled = len(platform.provider.report().summary.doubled)
-        ended = platform.ended
     growths = [_growth(name, found) for name, found in samples.items()]
-    return _report(size, traffic, growths, states, doubled, ended)
+    return _report(size, traffic, growths, states, doubled)
 
 
 def _watched(
@@ -128,7 +127,6 @@ def _report(
     growths: Sequence[_Growth],
     states: Mapping[str, int],
     doubled: int,
-    ended: Sequence[str],
 ) -> dict[str, Any]:
     lost = traffic.promised() - _ended(states)
     files = max(one.after.files - one.before.files for one in growths)
@@ -139,7 +137,6 @@ def _report(
         ("threads grown, the most", threads, WANTED_THREADS),
         ("lost", lost, 0),
         ("doubled", doubled, 0),
-        ("processes that ended", len(ended), 0),
     ]
     return {
         "minutes": size.minutes,
@@ -155,6 +152,5 @@ def _report(
         },
         "promised": traffic.by_way(),
         "states": dict(states),
-        "ended": list(ended),
         "ratios": [judged_ratio(name, value, most, at_most=True) for name, value, most in bars],
     }

@@ -78,14 +78,11 @@ class FleetProcesses:
         self.gateway_url = f"http://{tree.address('gateway')}"
         self.pids = {name: tree.pid(name) for name in _PROCESSES}
         self.pids |= {"console": console.program.process.pid, "business": os.getpid()}
-        self.ended: list[str] = []
 
     def check(self) -> None:
         """Raises RuntimeError if a process has ended."""
-        self.ended += [f"{name} with {code}" for name, code in self._tree.ended()]
-        if self.ended:
-            name = self.ended[0].partition(" ")[0]
-            raise RuntimeError(f"{self.ended[0]} ended: {self._tree.last_error(name)}")
+        for name, code in self._tree.ended():
+            raise RuntimeError(f"{name} ended with {code}: {self._tree.last_error(name)}")
 
 
 @contextmanager

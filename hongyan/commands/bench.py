@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -424,8 +425,10 @@ def sizes_of(text: str) -> list[int]:
 
 
 def _bench(name: str) -> tuple[Any, Any]:
-    """Returns the benchmark's module and the running stack. Sets up logging to standard error."""
+    """Returns the benchmark's module and the running stack. Sets up logging to standard error. From now on
+    SIGTERM interrupts as Ctrl-C does: a benchmark ends the processes that it has started."""
     bench = _module(name)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     from benchmarks.ground import Servers
     from deploy.local.stack import shared_stack
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from contextlib import nullcontext
 from importlib import import_module
@@ -37,7 +38,9 @@ def _no_servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(deploy.local.stack, "shared_stack", lambda _say: Standing())
     terminal.out.cache_clear()
     terminal.err.cache_clear()
+    on_terminate = signal.getsignal(signal.SIGTERM)
     yield
+    signal.signal(signal.SIGTERM, on_terminate)
     structlog.reset_defaults()
     terminal.out.cache_clear()
     terminal.err.cache_clear()
