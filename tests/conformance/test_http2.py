@@ -31,7 +31,7 @@ from message.outcomes import WITHOUT_ANSWER, Accepted, AnyOutcome, NotSent, Unkn
 from simulator.servers.certificates import Authority
 from tests.conformance import wire_http2 as w
 from tests.conformance.senders import Sender, http2, post, unwaited_http2
-from tests.conformance.wire import PATIENCE_S, RESET
+from tests.conformance.wire import PATIENCE_S, RESET, descriptors
 from tests.conformance.wire_http2 import Act, Http2Wire
 
 SHORT_S = 1.0
@@ -311,6 +311,19 @@ def test_outcome_agrees_with_what_the_provider_processed(
         until(lambda: provider.resets[: len(row.resets)] == row.resets)
         assert set(provider.resets[len(row.resets) :]) <= {STREAM_CLOSED}
         assert provider.connections == row.connections
+
+
+@pytest.mark.parametrize("end", [w.close, w.reset, w.then(w.ok, w.close)])
+def test_a_provider_that_ends_each_connection_costs_no_descriptors(
+    sender: Sender, serve: Callable[..., Http2Wire], end: Act
+) -> None:
+    with serve(*[end] * 21) as provider:
+        sender.send(post(provider.url))
+        open_before = descriptors()
+        for _ in range(20):
+            sender.send(post(provider.url))
+        # Both sides of the last one may be open, and the reader closes ours a moment later.
+        until(lambda: descriptors() <= open_before + 2)
 
 
 def test_a_request_cut_short_is_no_request(sender: Sender, tls: ssl.SSLContext | None) -> None:

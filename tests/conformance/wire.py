@@ -7,6 +7,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -202,3 +203,8 @@ def chunks(parts: Iterable[bytes], trailer: bytes = b"") -> Script:
         return True
 
     return act
+
+
+def descriptors() -> int:
+    """Returns the number of files and sockets that this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))

@@ -4,7 +4,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from time import monotonic
 
 import httpx
@@ -286,11 +285,11 @@ def test_a_provider_that_ends_each_connection_costs_no_descriptors(
     """A worker that kept one for each would reach its limit of open files, and send nothing more."""
     with Wire(*[end] * 30) as provider:
         transport.send(post(provider.url))
-        open_before = _descriptors()
+        open_before = w.descriptors()
         for _ in range(29):
             transport.send(post(provider.url))
         assert (provider.requests, transport.idle) == (30, 1)
-        assert _descriptors() <= open_before + 1  # the provider's side of the last one
+        assert w.descriptors() <= open_before + 1  # the provider's side of the last one
 
 
 def test_connections_share_the_names_that_were_looked_up() -> None:
@@ -312,11 +311,6 @@ def test_connections_share_the_names_that_were_looked_up() -> None:
         assert isinstance(Dialer().open(known, 5, 5), Failure)
         dialer.close()
         other.close()
-
-
-def _descriptors() -> int:
-    """Returns the number of files and sockets that this process has open."""
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_after_every_kind_of_failure_the_next_call_works(transport: Transport) -> None:

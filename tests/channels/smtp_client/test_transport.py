@@ -40,6 +40,7 @@ from tests.channels.smtp_server import (
     say,
     stall,
 )
+from tests.conformance.wire import descriptors
 
 MESSAGE = b"From: a@example.com\r\n\r\nhello\r\n"
 PASSWORD = "the-password"
@@ -156,6 +157,19 @@ def test_what_is_lost_after_the_final_dot_is_in_doubt(transport: SmtpTransport, 
         failure = failed(transport.send(mail(server)))
         assert (failure.phase, failure.code) == (Phase.WRITTEN, "reset")
         assert server.messages == [MESSAGE]
+
+
+@pytest.mark.parametrize("stage", ["greeting", "EHLO", "RCPT", "."])
+@pytest.mark.parametrize("act", [close, reset])
+def test_a_server_that_ends_each_session_costs_no_descriptors(
+    transport: SmtpTransport, stage: str, act: Act
+) -> None:
+    with MailServer({stage: act}) as server:
+        transport.send(mail(server))
+        open_before = descriptors()
+        for _ in range(20):
+            transport.send(mail(server))
+        assert descriptors() <= open_before + 1  # the server's side of the last one
 
 
 def test_a_content_that_is_not_taken_whole_was_not_sent(transport: SmtpTransport) -> None:
