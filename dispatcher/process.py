@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Final
 
 import structlog
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from backends.addresses import address_of
 from backends.interpreter import tune_interpreter
 from backends.kafka import clients as kafka
 from backends.logs import identified
+from backends.open_files import open_files_limit
 from backends.settings import Settings
 from channels.template_support import gaps
 from channels.tokens.shared import open_tokens
@@ -42,6 +44,9 @@ from sending.runtime.health import HealthServer
 from sending.runtime.outage import Outage
 from sending.template_renderer import followed_templates
 from tracing import open_recorder
+
+_OTHER_FILES: Final = 250
+"""Beside a connection for each call: those to Kafka, database and Redis, idle ones, libraries, logs."""
 
 log = structlog.get_logger(__name__)
 
@@ -128,6 +133,7 @@ def open_worker(
     stack.callback(watchman.stop)
     health = _health(settings, app, stack)
     _tell_gaps(settings, followed, lanes, templates.current)
+    _tell_few_files(followed, lanes)
     tune_interpreter()
     log.info("worker_started", health=health, lanes=[lane.name for lane in lanes])
     return app
@@ -150,6 +156,16 @@ def _tell_gaps(
     for gap in gaps(templates, accounts):
         named = [lane.name for lane in gap.lanes]
         log.warning("template_leaves_out", template=gap.template.name, lanes=named, what=gap.says)
+
+
+def _tell_few_files(policy: Policy, lanes: Sequence[Lane]) -> None:
+    """Logs a limit of open files that leaves no connection for each call that may be under way."""
+    limit, calls = open_files_limit(), sum(policy.of(lane).threads for lane in lanes)
+    if limit < calls + _OTHER_FILES:
+        remedy = (
+            f"let the process open {calls + _OTHER_FILES} files, or lower threads in the policy"
+        )
+        log.warning("open_files_few", limit=limit, calls=calls, remedy=remedy)
 
 
 def _run(app: BuiltWorker) -> int:

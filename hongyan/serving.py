@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
+from backends.open_files import raise_open_files
 from backends.signals import stopped_by_signals
 from hongyan.errors import judged
 from hongyan.terminal import PROBLEMS, USAGE, settings_of
@@ -29,7 +30,9 @@ class Served(NamedTuple):
 @contextmanager
 def serving(context: typer.Context, process: str) -> Iterator[Served]:
     """Yields the settings and the event that SIGTERM sets. `process` is in each event of the log. With
-    `log.format = "json"` an error that ends the process is an event, too. Raises typer.Exit for it."""
+    `log.format = "json"` an error that ends the process is an event, too. Raises typer.Exit for it. The
+    process may open as many files as the machine lets it."""
+    raise_open_files()
     with stopped_by_signals() as stop:
         from backends.library_output import lossy_output
         from backends.logs import identified
