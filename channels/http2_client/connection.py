@@ -45,7 +45,6 @@ from h2.settings import SettingCodes, Settings
 from channels.channel import Failure, Phase
 from channels.http2_client.frames import Frames, GoAway
 from channels.http2_client.stream import Stream
-from channels.http_client.dialer import Dialer
 from channels.http_client.failures import late
 from channels.http_client.response import LeanResponse
 from channels.http_client.sockets import Wire
@@ -68,12 +67,10 @@ _PING: Final = b"hongyan\0"
 class Http2Connection:
     """Any thread calls `begin`; one thread reads (`serve`, `look_after`, `ended`)."""
 
-    def __init__(
-        self, dialer: Dialer, wire: Wire, *, clock: Callable[[], float] = monotonic
-    ) -> None:
+    def __init__(self, wire: Wire, *, clock: Callable[[], float] = monotonic) -> None:
         """Takes an open wire without traffic. Never raises: the first call reports a failed wire."""
         self.descriptor = wire.descriptor
-        self._dialer = dialer
+        self._opened = wire
         self._clock = clock
         self._lock = threading.Lock()  # guards all below
         self._wire: Wire | None = wire
@@ -186,7 +183,7 @@ class Http2Connection:
         """Closes the socket of a connection that has ended. Only the reader thread calls it: no other
         connection may get the same descriptor while that thread knows it."""
         with self._lock:
-            self._dialer.close()
+            self._opened.close()
 
     def give_up(self, code: str, detail: str) -> None:
         """Ends a connection that cannot be served any more."""

@@ -64,7 +64,7 @@ class Http2Transport:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._trust = CaBundles(ca_bundle, [_ALPN])
-        self._proxy = proxy
+        self._dialer = Dialer(proxy=proxy)
         self._clock = clock
         self._routes: dict[tuple[str, bytes, str, str], _Route] = {}
         """By scheme, host with port, CA file and login: calls that share a connection agree in them."""
@@ -161,16 +161,13 @@ class Http2Transport:
     def _dialled(
         self, route: _Route, url: httpx.URL, left_s: float, connect_s: float
     ) -> Http2Connection | Failure:
-        dialer = Dialer(route.peer, proxy=self._proxy)
-        wire = dialer.open(url, left_s, connect_s)
+        wire = self._dialer.open(url, left_s, connect_s, route.peer)
         if isinstance(wire, Failure):
-            dialer.close()
             return wire
         if isinstance(wire, TlsWire) and wire.protocol != _ALPN:
-            wire.hang_up()
-            dialer.close()
+            wire.close()
             return Failure(Phase.NOT_WRITTEN, "protocol", "the provider does not speak HTTP/2")
-        connection = Http2Connection(dialer, wire, clock=self._clock)
+        connection = Http2Connection(wire, clock=self._clock)
         if not self._reader.add(connection):
             connection.give_up("closed", "the transport is closed")
             connection.release()

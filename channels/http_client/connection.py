@@ -10,7 +10,6 @@ from collections.abc import Callable
 from time import monotonic
 
 import httpx
-import pycurl
 
 from channels.channel import Failure
 from channels.http_client.dialer import Dialer
@@ -29,19 +28,20 @@ class Connection:
 
     def __init__(
         self,
+        dialer: Dialer,
         peer: TlsPeer | None = None,
         *,
-        proxy: str = "",
-        names: pycurl.CurlShare | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`peer`: for https. `proxy`: by http alone. `names`: of all connections of the transport."""
+        """`peer`: for https."""
         self.used_at = 0.0
         """Monotonic; `_ended` writes it, the transport's janitor reads it."""
+        self._dialer = dialer
+        self._peer = peer
         self._clock = clock
         self._wire: Wire | None = None
-        """The open connection; None: no usable one."""
-        self._dialer = Dialer(peer, proxy=proxy, names=names)
+        self._usable = False
+        """Whether another call may go over the wire. The thread that ends a call writes it."""
 
     def begin(
         self, request: httpx.Request, timeout_s: float, connect_s: float
@@ -56,29 +56,32 @@ class Connection:
         return exchange.write(data) or exchange
 
     def close(self) -> None:
-        """Closes it for good."""
-        if isinstance(self._wire, TlsWire):
-            self._wire.say_goodbye()
-        self._wire = None
-        self._dialer.close()
+        """Closes it. The next call would open another one."""
+        wire, self._wire = self._wire, None
+        if wire is None:
+            return
+        if self._usable and isinstance(wire, TlsWire):
+            wire.say_goodbye()
+        wire.close()
 
     def _alive(self) -> Wire | None:
         """Returns the kept connection if it may carry a call. A readable idle connection was closed by the
         peer or holds a stray answer: it must not be reused."""
         wire = self._wire
-        return wire if wire is not None and wire.silent() else None
+        return wire if wire is not None and self._usable and wire.silent() else None
 
     def _open(self, url: httpx.URL, timeout_s: float, connect_s: float) -> Wire | Failure:
-        self._wire = None
-        wire = self._dialer.open(url, timeout_s, connect_s)
+        self._usable = False
+        self.close()
+        wire = self._dialer.open(url, timeout_s, connect_s, self._peer)
         if not isinstance(wire, Failure):
-            self._wire = wire
+            self._wire, self._usable = wire, True
         return wire
 
     def _ended(self, clean: bool) -> None:
-        """Ends the exchange; unless it ended clean, no other call goes over this wire."""
-        wire = self._wire
-        if not clean and wire is not None:
-            self._wire = None
-            wire.hang_up()
+        """Ends the exchange; unless it ended clean, no other call goes over this wire. It is closed later,
+        by the thread that has the connection then: the reader of answers may still know the descriptor."""
+        if not clean and self._wire is not None:
+            self._usable = False
+            self._wire.hang_up()
         self.used_at = self._clock()

@@ -1,10 +1,14 @@
 """Opens connections: libcurl resolves, connects and goes through a proxy (CURLOPT_CONNECT_ONLY).
 
-Our own code writes over them; TLS is in channels/tls/tls_socket.py.
+Our own code writes over them; TLS is in channels/tls/tls_socket.py. A handle of libcurl holds each
+connection that it has opened until it is closed, and two descriptors more. So a handle opens one
+connection, a descriptor of our own takes the socket over, and the handle is closed (docs/decisions/340).
 """
 
 from __future__ import annotations
 
+import os
+import socket
 from time import monotonic
 from typing import Final
 
@@ -26,62 +30,55 @@ _CODES: Final = {
 
 
 class Dialer:
-    """Holds one connection, and closes it when it opens the next."""
+    """Opens the connections of one transport. Thread-safe; keeps looked-up names for a minute."""
 
-    def __init__(
-        self, peer: TlsPeer | None = None, *, proxy: str = "", names: pycurl.CurlShare | None = None
-    ) -> None:
-        """`peer`: for https. `proxy`: by http alone. `names`: those that its owner's dialers share."""
-        self._peer = peer
+    def __init__(self, *, proxy: str = "") -> None:
+        """`proxy`: by http alone."""
         self._proxy = proxy
-        self._names = names
-        self._curl: pycurl.Curl | None = None
+        self._names = pycurl.CurlShare()
+        self._names.setopt(pycurl.SH_SHARE, pycurl.LOCK_DATA_DNS)
 
-    def open(self, url: httpx.URL, timeout_s: float, connect_s: float) -> Wire | Failure:
-        """Returns a new connection to the URL's host, with TLS for https; else a NOT_WRITTEN Failure."""
-        self.close()  # a handle keeps each connection that it has opened until it is closed itself
-        curl, started = _easy(self._proxy), monotonic()
-        self._curl = curl
-        if self._names is not None:
-            curl.setopt(pycurl.SHARE, self._names)
-        curl.setopt(pycurl.URL, _address(url))
-        curl.setopt(pycurl.TIMEOUT_MS, max(1, int(timeout_s * _MS)))
-        curl.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(connect_s * _MS)))
+    def open(
+        self, url: httpx.URL, timeout_s: float, connect_s: float, peer: TlsPeer | None = None
+    ) -> Wire | Failure:
+        """Returns a new connection to the URL's host, with TLS where there is a `peer`; else a NOT_WRITTEN
+        Failure."""
+        started = monotonic()
+        wire = self._connected(url, timeout_s, connect_s)
+        if peer is None or isinstance(wire, Failure):
+            return wire
+        return _secured(wire, peer, started + min(timeout_s, connect_s) - monotonic())
+
+    def _connected(self, url: httpx.URL, timeout_s: float, connect_s: float) -> PlainWire | Failure:
+        curl = _easy(self._proxy)
         try:
+            curl.setopt(pycurl.SHARE, self._names)
+            curl.setopt(pycurl.URL, _address(url))
+            curl.setopt(pycurl.TIMEOUT_MS, max(1, int(timeout_s * _MS)))
+            curl.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(connect_s * _MS)))
             curl.perform()
+            return PlainWire(socket.socket(fileno=os.dup(curl.getinfo(pycurl.ACTIVESOCKET))))
         except pycurl.error as exc:
             number, message = _told(exc)
             return Failure(Phase.NOT_WRITTEN, _CODES.get(number, "connect"), message)
-        wire = PlainWire(curl.getinfo(pycurl.ACTIVESOCKET))
-        if self._peer is None:
-            return wire
-        return self._secured(wire, self._peer, started + min(timeout_s, connect_s) - monotonic())
-
-    def close(self) -> None:
-        """Closes the connection. Idempotent."""
-        if self._curl is not None:
-            self._curl.close()
-            self._curl = None
-
-    def _secured(self, wire: PlainWire, peer: TlsPeer, left_s: float) -> Wire | Failure:
-        """Adds TLS; connecting and the handshake share their time."""
-        try:
-            secured = TlsWire(wire, peer)
-            secured.open(left_s)
-        except TimeoutError:
-            wire.hang_up()
-            return Failure(Phase.NOT_WRITTEN, "timeout", "the TLS handshake did not end in time")
-        except (OSError, ValueError) as exc:  # ValueError: a name that no certificate can be for
-            wire.hang_up()
-            return Failure(Phase.NOT_WRITTEN, "tls", str(exc))
-        return secured
+        except OSError as exc:  # no descriptor is left
+            return Failure(Phase.NOT_WRITTEN, "connect", str(exc))
+        finally:
+            curl.close()
 
 
-def shared_names() -> pycurl.CurlShare:
-    """Returns a store of looked-up names, which libcurl keeps for a minute, for dialers of any thread."""
-    names = pycurl.CurlShare()
-    names.setopt(pycurl.SH_SHARE, pycurl.LOCK_DATA_DNS)
-    return names
+def _secured(wire: PlainWire, peer: TlsPeer, left_s: float) -> Wire | Failure:
+    """Adds TLS; connecting and the handshake share their time."""
+    try:
+        secured = TlsWire(wire, peer)
+        secured.open(left_s)
+    except TimeoutError:
+        wire.close()
+        return Failure(Phase.NOT_WRITTEN, "timeout", "the TLS handshake did not end in time")
+    except (OSError, ValueError) as exc:  # ValueError: a name that no certificate can be for
+        wire.close()
+        return Failure(Phase.NOT_WRITTEN, "tls", str(exc))
+    return secured
 
 
 def _told(exc: pycurl.error) -> tuple[int, str]:

@@ -17,8 +17,7 @@ import platform
 import select
 import socket
 import struct
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from typing import Final, Protocol
 
 _BYTES = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -55,7 +54,7 @@ _SLACK_S: Final = 0.01
 
 
 class Wire(Protocol):
-    """An open connection. One thread at a time; libcurl opened it and closes it."""
+    """An open connection. One thread at a time."""
 
     @property
     def descriptor(self) -> int:
@@ -84,16 +83,21 @@ class Wire(Protocol):
         ...
 
     def hang_up(self) -> None:
-        """Ends it now, in both directions."""
+        """Ends it now, in both directions. Its descriptor stays taken until `close`."""
+        ...
+
+    def close(self) -> None:
+        """Gives the descriptor back: from now on another file may have it. Idempotent."""
         ...
 
 
 class PlainWire:
     """The socket itself, made blocking."""
 
-    def __init__(self, descriptor: int) -> None:
-        os.set_blocking(descriptor, True)
-        self.descriptor = descriptor
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(True)
+        self.descriptor = connection.fileno()
+        self._socket = connection
         self._buffer = ctypes.create_string_buffer(_CHUNK)
         self._bytes = memoryview(self._buffer).cast("B")
         self._timeout_s = 0.0
@@ -137,13 +141,18 @@ class PlainWire:
         return None
 
     def hang_up(self) -> None:
-        _shut_down(self.descriptor)
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the provider closed it first
+
+    def close(self) -> None:
+        self._socket.close()
 
     def _set_timeout(self, seconds: float) -> None:
         whole, fraction = divmod(max(seconds, _MIN_S), 1)
-        with _borrowed(self.descriptor) as connection:
-            value = struct.pack("@ll", int(whole), int(fraction * _US))
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+        value = struct.pack("@ll", int(whole), int(fraction * _US))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
         self._timeout_s = seconds
 
 
@@ -155,24 +164,6 @@ def watch(epoll: select.epoll, descriptor: int) -> None:
     _raise_unless(ctypes.get_errno(), {errno.ENOENT})  # not watched before, or another socket
     if _control(epoll.fileno(), _ADD, descriptor, event):
         _raise_unless(ctypes.get_errno(), ())
-
-
-@contextmanager
-def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """Yields libcurl's socket as Python's, which must not close it."""
-    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
-    try:
-        yield connection
-    finally:
-        connection.detach()
-
-
-def _shut_down(descriptor: int) -> None:
-    with _borrowed(descriptor) as connection:
-        try:
-            connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the provider closed it first
 
 
 def _raise_unless(number: int, expected: Collection[int]) -> None:

@@ -22,7 +22,7 @@ import httpx
 from channels.channel import Failure, Phase
 from channels.http_client.answer_reader import AnswerReader
 from channels.http_client.connection import Connection
-from channels.http_client.dialer import shared_names
+from channels.http_client.dialer import Dialer
 from channels.http_client.exchange import Exchange
 from channels.http_client.failures import BadRequest, TransportFailure
 from channels.http_client.response import LeanResponse
@@ -59,8 +59,7 @@ class Transport(httpx.BaseTransport):
     ) -> None:
         self._trust = CaBundles(ca_bundle, ["http/1.1"])
         self._peers: dict[Origin, TlsPeer] = {}
-        self._proxy = proxy
-        self._names = shared_names()
+        self._dialer = Dialer(proxy=proxy)
         self._clock = clock
         self._idle: IdlePool[Origin, Connection] = IdlePool("transport-janitor", idle_s, clock)
         self._answers = AnswerReader()
@@ -95,7 +94,7 @@ class Transport(httpx.BaseTransport):
         origin = (url.scheme, url.netloc, extensions.get("ca_file", ""))
         try:
             connection = self._idle.take(origin) or Connection(
-                self._peer(origin), proxy=self._proxy, names=self._names, clock=self._clock
+                self._dialer, self._peer(origin), clock=self._clock
             )
         except OSError as exc:
             return Failure(Phase.NOT_WRITTEN, "tls", f"the CA file cannot be read: {exc}")

@@ -122,6 +122,9 @@ class TlsWire:
     def hang_up(self) -> None:
         self._wire.hang_up()
 
+    def close(self) -> None:
+        self._wire.close()
+
     def say_goodbye(self) -> None:
         """Tells the peer that nothing more comes. For a connection that carries no call."""
         try:

@@ -578,7 +578,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a late answer is never taken for the next call's",
         "channels.http_client.connection:Connection._ended",
-        "        if not clean and wire is not None:\n",
+        "        if not clean and self._wire is not None:\n",
         "        if False:\n",
         (_TRANSPORT + "test_an_answer_that_comes_too_late_is_not_the_next_calls",),
     ),

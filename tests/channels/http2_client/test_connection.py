@@ -5,7 +5,6 @@ import ssl
 import threading
 from collections import deque
 from pathlib import Path
-from typing import cast
 
 import pytest
 from h2.config import H2Configuration
@@ -16,7 +15,6 @@ from h2.settings import SettingCodes, Settings
 from channels.channel import Failure, Phase
 from channels.http2_client.connection import Http2Connection
 from channels.http2_client.stream import Stream
-from channels.http_client.dialer import Dialer
 from channels.http_client.response import LeanResponse
 from channels.http_client.sockets import PlainWire
 from channels.tls.context import CaBundles, TlsPeer
@@ -54,6 +52,9 @@ class Taken:
     def hang_up(self) -> None:
         self.ended = True
 
+    def close(self) -> None:
+        """It is no socket."""
+
     def silent(self) -> bool:
         return not self.coming
 
@@ -68,15 +69,8 @@ class Taken:
         return sum(isinstance(one, StreamEnded) for one in self.peer.receive_data(self.taken))
 
 
-class Closed:
-    """A dialer whose connection is not a socket."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 def connected(wire: Taken) -> Http2Connection:
-    connection = Http2Connection(cast(Dialer, Closed()), wire)
+    connection = Http2Connection(wire)
     connection.serve()
     return connection
 
@@ -176,7 +170,7 @@ def test_calls_that_end_together_are_told_once_each() -> None:
     """No SETTINGS came, and the first that expires ends the connection for all."""
     wire = Taken()
     wire.coming.clear()
-    connection = Http2Connection(cast(Dialer, Closed()), wire)
+    connection = Http2Connection(wire)
     streams = [begun(connection, total_s=5.0) for _ in range(3)]
     connection.look_after(streams[-1].deadline, 900.0)
     assert connection.ended() == streams
@@ -245,8 +239,8 @@ def test_all_that_came_is_read_at_once() -> None:
 class Narrow(PlainWire):
     """A socket's wire that takes what it is told to."""
 
-    def __init__(self, descriptor: int) -> None:
-        super().__init__(descriptor)
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection)
         self.room = 1 << 30
 
     def send(self, data: bytes, left_s: float) -> int:
@@ -270,7 +264,7 @@ def test_over_tls_a_byte_counts_once_the_socket_has_the_whole_of_its_record(tmp_
 
     reading = threading.Thread(target=serve, daemon=True)
     reading.start()
-    wire = Narrow(ours.fileno())
+    wire = Narrow(ours)
     tls = TlsWire(wire, TlsPeer(CaBundles(str(authority.file)).context(), "localhost"))
     tls.open(10.0)
     wire.room = 40
@@ -296,7 +290,7 @@ def test_alpn_tells_what_was_agreed_on(tmp_path: Path) -> None:
         serving = threading.Thread(target=_handshake, args=(context, theirs), daemon=True)
         serving.start()
         tls = TlsWire(
-            PlainWire(ours.fileno()),
+            PlainWire(ours),
             TlsPeer(CaBundles(str(authority.file), ["h2"]).context(), "localhost"),
         )
         tls.open(10.0)

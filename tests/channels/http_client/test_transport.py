@@ -1,5 +1,6 @@
 """The pool, the surroundings and httpx's side of the transport; its outcomes are in tests/conformance."""
 
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from channels.channel import Failure, Phase
 from channels.http_client.connection import Connection
-from channels.http_client.dialer import Dialer, shared_names
+from channels.http_client.dialer import Dialer
 from channels.http_client.exchange import Exchange
 from channels.http_client.failures import BadRequest, TransportFailure
 from channels.http_client.transport import MAX_TIMEOUT_S, Transport
@@ -259,7 +260,7 @@ def test_a_call_that_breaks_off_leaves_no_answer_for_the_next(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    connection = Connection()
+    connection = Connection(Dialer())
     with Wire(w.answer("200 OK", b"first"), w.answer("200 OK", b"second")) as provider:
         with monkeypatch.context() as patch:
             patch.setattr(ResponseParser, "feed", interrupted)
@@ -296,21 +297,45 @@ def test_connections_share_the_names_that_were_looked_up() -> None:
     """A provider that ends each connection would cost a look-up a call."""
     with Wire() as provider:
         port = httpx.URL(provider.url).port
-        names, other = shared_names(), pycurl.Curl()
+        dialer, other = Dialer(), pycurl.Curl()
         for option, value in (
-            (pycurl.SHARE, names),
+            (pycurl.SHARE, dialer._names),
             (pycurl.CONNECT_ONLY, 1),
             (pycurl.URL, provider.url),
             (pycurl.RESOLVE, [f"known-to-another.invalid:{port}:127.0.0.1"]),
         ):
             other.setopt(option, value)
         other.perform()
-        dialer = Dialer(names=names)
-        known = httpx.URL(f"http://known-to-another.invalid:{port}")
-        assert not isinstance(dialer.open(known, 5, 5), Failure)
-        assert isinstance(Dialer().open(known, 5, 5), Failure)
-        dialer.close()
         other.close()
+        known = httpx.URL(f"http://known-to-another.invalid:{port}")
+        wire = dialer.open(known, 5, 5)
+        assert not isinstance(wire, Failure)
+        wire.close()
+        assert isinstance(Dialer().open(known, 5, 5), Failure)
+
+
+def test_an_open_connection_takes_one_descriptor(transport: Transport) -> None:
+    with Wire() as provider:
+        open_before = w.descriptors()
+        transport.send(post(provider.url))
+        ours_and_theirs, reader = 2, 2  # the reader of answers has its epoll and its eventfd
+        assert w.descriptors() <= open_before + ours_and_theirs + reader
+
+
+def test_a_process_without_a_descriptor_left_sends_nothing(transport: Transport) -> None:
+    with Wire() as provider:
+        transport.send(post(provider.url))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (w.descriptors(), hard))
+        try:
+            kept = transport.send(post(provider.url))
+            fresh = transport.send(post(provider.url.replace("127.0.0.1", "localhost")))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert isinstance(kept, httpx.Response)
+        assert isinstance(fresh, Failure)
+        assert fresh.phase is Phase.NOT_WRITTEN
+        assert provider.requests == 2
 
 
 def test_after_every_kind_of_failure_the_next_call_works(transport: Transport) -> None:

@@ -61,7 +61,7 @@ def pair(
     ours, theirs = socket.socketpair()
     provider = Provider(authority.server("localhost"), theirs)
     peer = TlsPeer(CaBundles().context(str(authority.file)), "localhost")
-    wire = TlsWire(PlainWire(ours.fileno()), peer)
+    wire = TlsWire(PlainWire(ours), peer)
     shaking = Thread(target=provider.shake_hands)
     shaking.start()
     wire.open(PATIENCE_S)
