@@ -112,7 +112,7 @@ def test_a_handler_that_keeps_the_place_decides_the_start(ground: Ground) -> Non
     ground.announce(*range(8))
     everything = ground.read(8, positions=dict)
     assert sorted(everything) == [f"e-{n}" for n in range(8)]
-    later = ground.read(1, positions=lambda: {0: 1, 1: 1})
+    later = ground.read(6, positions=lambda: {0: 1, 1: 1})
     assert len(later) == 6
 
 
