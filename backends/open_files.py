@@ -20,9 +20,8 @@ def raise_open_files() -> None:
     wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
-    with suppress(
-        OSError, ValueError
-    ):  # the machine's rules forbid it: the process starts as it is
+    # Where the machine's rules forbid it, the process starts as it is.
+    with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 

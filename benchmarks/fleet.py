@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import psycopg
 
-from benchmarks.fleet_processes import FleetProcesses, Sample, platform_on
+from benchmarks.fleet_processes import FleetProcesses, ProcessUsage, platform_on
 from benchmarks.fleet_traffic import FleetTraffic, business_on
 from benchmarks.ground import Servers
 from benchmarks.meter import judged_ratio
@@ -38,7 +38,7 @@ _ENDED: Final = ("SENT", "DELIVERED", "UNDELIVERED")
 _STATES: Final = "SELECT state, count(*) FROM hongyan_deliveries GROUP BY state"
 
 
-class FleetSize(NamedTuple):
+class FleetRunSize(NamedTuple):
     """Size of one run."""
 
     minutes: float = 60.0
@@ -49,8 +49,8 @@ class _Growth(NamedTuple):
     """One process: medians of the second and the last quarter."""
 
     name: str
-    before: Sample
-    after: Sample
+    before: ProcessUsage
+    after: ProcessUsage
 
     @property
     def mib(self) -> float:
@@ -58,7 +58,7 @@ class _Growth(NamedTuple):
         return round(self.after.rss_mib - self.before.rss_mib, 1)
 
 
-def measure(servers: Servers, *, size: FleetSize, say: Callable[[str], None]) -> dict[str, Any]:
+def measure(servers: Servers, *, size: FleetRunSize, say: Callable[[str], None]) -> dict[str, Any]:
     """Returns the report."""
     with (
         TemporaryDirectory() as folder,
@@ -76,9 +76,9 @@ def measure(servers: Servers, *, size: FleetSize, say: Callable[[str], None]) ->
 
 def _watched(
     platform: FleetProcesses, traffic: FleetTraffic, seconds: float, say: Callable[[str], None]
-) -> dict[str, list[Sample]]:
+) -> dict[str, list[ProcessUsage]]:
     """Lets the traffic run for so long. Returns the samples of each process."""
-    samples: dict[str, list[Sample]] = {name: [] for name in platform.pids}
+    samples: dict[str, list[ProcessUsage]] = {name: [] for name in platform.pids}
     began = said = time.monotonic()
     with traffic:
         while (now := time.monotonic()) < began + seconds:
@@ -86,7 +86,7 @@ def _watched(
             traffic.check()
             platform.check()
             for name, pid in platform.pids.items():
-                samples[name].append(Sample.of(pid))
+                samples[name].append(ProcessUsage.of(pid))
             if now - said >= seconds / _QUARTERS / 3:
                 said = now
                 memory = ", ".join(f"{n} {one[-1].rss_mib:.0f}" for n, one in samples.items())
@@ -111,18 +111,18 @@ def _ended(states: Mapping[str, int]) -> int:
     return sum(states.get(one, 0) for one in _ENDED)
 
 
-def _growth(name: str, samples: Sequence[Sample]) -> _Growth:
+def _growth(name: str, samples: Sequence[ProcessUsage]) -> _Growth:
     quarter = max(1, len(samples) // _QUARTERS)
     return _Growth(name, _median(samples[quarter : 2 * quarter]), _median(samples[-quarter:]))
 
 
-def _median(samples: Sequence[Sample]) -> Sample:
+def _median(samples: Sequence[ProcessUsage]) -> ProcessUsage:
     """Returns the medians of all fields."""
-    return Sample(*(statistics.median(one) for one in zip(*samples, strict=True)))
+    return ProcessUsage(*(statistics.median(one) for one in zip(*samples, strict=True)))
 
 
 def _report(
-    size: FleetSize,
+    size: FleetRunSize,
     traffic: FleetTraffic,
     growths: Sequence[_Growth],
     states: Mapping[str, int],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -12,11 +11,13 @@ from typing import Any, Final, NamedTuple, Self
 
 from benchmarks.console_client import ConsoleProgram, console_on
 from benchmarks.ground import Servers
+from benchmarks.meter import resident_mib
 from hongyan.dev.config_files import FILES
 from hongyan.dev.process_tree import ProcessTree
 from message.vocabulary import Lane
 from simulator import Faults, Lists, Simulator, spawn
 from simulator.receipts.plan import ReceiptOptions
+from tests.foreign.loopback import free_port
 from tests.harness.fleet import toml
 
 NOTICES, CODES = Lane("webhook", "notice"), Lane("sms", "verification")
@@ -26,22 +27,21 @@ _SECRET: Final = "simulator-secret"
 _READY_S: Final = 120.0
 _LOOK_S: Final = 0.2
 _HERE: Final = "127.0.0.1:0"
-_MIB: Final = 1 << 20
 _PROCESSES: Final = {
-    "worker-1": ("worker",),
-    "worker-2": ("worker",),
-    "recovery": ("recovery",),
-    "receipts": ("receipts",),
-    "relay": ("relay",),
-    "lookback": ("lookback",),
-    "gateway": ("gateway",),
+    "worker-1": "worker",
+    "worker-2": "worker",
+    "recovery": "recovery",
+    "receipts": "receipts",
+    "relay": "relay",
+    "lookback": "lookback",
+    "gateway": "gateway",
 }
 _POLICY: Final = {"threads": 16, "timeout_ms": 10_000, "retry": {"attempts": 20, "base_ms": 500}}
 _RULES: Final = Faults(latency_ms="p50=10,p99=60", errors={"503": 0.02}, reset=0.005)
 
 
 class FleetGround(NamedTuple):
-    """What belongs to one run alone."""
+    """Topics, databases and addresses of one run alone."""
 
     prefix: str
     """Of the topics."""
@@ -52,8 +52,8 @@ class FleetGround(NamedTuple):
     """Where the business tells what became of a transaction."""
 
 
-class Sample(NamedTuple):
-    """What a process takes at one moment."""
+class ProcessUsage(NamedTuple):
+    """Memory, open files and threads of a process at one moment."""
 
     rss_mib: float
     files: float
@@ -63,10 +63,8 @@ class Sample(NamedTuple):
     def of(cls, pid: int) -> Self:
         """Returns that of a process of this machine."""
         process = Path(f"/proc/{pid}")
-        pages = int((process / "statm").read_text("ascii").split()[1])
-        resident = pages * os.sysconf("SC_PAGE_SIZE") / _MIB
         files, threads = (len(list((process / name).iterdir())) for name in ("fd", "task"))
-        return cls(round(resident, 1), files, threads)
+        return cls(round(resident_mib(pid), 1), files, threads)
 
 
 class FleetProcesses:
@@ -88,13 +86,13 @@ class FleetProcesses:
 @contextmanager
 def platform_on(servers: Servers, folder: Path, ground: FleetGround) -> Iterator[FleetProcesses]:
     """Yields all processes, ready."""
-    receipts = _free_address()
+    receipts = f"127.0.0.1:{free_port()}"
     with ExitStack() as held:
         provider = held.enter_context(_provider(folder, receipts))
         config = _configured(servers, folder, ground, provider, receipts)
         tree = held.enter_context(ProcessTree(folder, config, os.environ))
-        for name, arguments in _PROCESSES.items():
-            tree.start(name, *arguments, WORKER__ID=f"{ground.prefix}-{name}")
+        for name, command in _PROCESSES.items():
+            tree.start(name, command, WORKER__ID=f"{ground.prefix}-{name}")
         _await_ready(tree)
         environment = {**os.environ, "HONGYAN_CONFIG": str(config)}
         console = held.enter_context(console_on(ground.database_url, environment, folder))
@@ -185,9 +183,3 @@ def _await_ready(tree: ProcessTree) -> None:
         if ended or time.monotonic() > until:
             raise RuntimeError(f"not ready: {ended or waited}; {tree.last_error(waited[0])}")
         time.sleep(_LOOK_S)
-
-
-def _free_address() -> str:
-    """Returns an address whose port is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"

@@ -58,9 +58,9 @@ class LoopMeter:
         return seen
 
 
-def resident_mib() -> float:
-    """Returns the resident memory of this process now, in MiB."""
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+def resident_mib(pid: int | None = None) -> float:
+    """Returns the resident memory of a process now, in MiB; None: of this one."""
+    pages = int(Path(f"/proc/{pid or 'self'}/statm").read_text("ascii").split()[1])
     return pages * resource.getpagesize() / _PAGE_KIB / _PAGE_KIB
 
 

@@ -219,7 +219,7 @@ def fleet(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
     bench, servers = _bench("fleet")
-    size = bench.FleetSize(minutes=minutes, per_second=rate)
+    size = bench.FleetRunSize(minutes=minutes, per_second=rate)
     _end(bench.measure(servers, size=size, say=_say), as_json=as_json)
 
 

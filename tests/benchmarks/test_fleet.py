@@ -1,4 +1,4 @@
-"""What a run of the fleet says of its samples."""
+"""The report of a run of the fleet names what grew, was lost or doubled."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from benchmarks import fleet
-from benchmarks.fleet import FleetSize
-from benchmarks.fleet_processes import Sample
+from benchmarks.fleet import FleetRunSize
+from benchmarks.fleet_processes import ProcessUsage
 from benchmarks.fleet_traffic import FleetTraffic
 
 PROMISED = 100
@@ -25,17 +25,19 @@ class Promises:
         return {"client": PROMISED}
 
 
-def report(samples: Sequence[Sample], states: dict[str, int], doubled: int = 0) -> dict[str, Any]:
+def report(
+    samples: Sequence[ProcessUsage], states: dict[str, int], doubled: int = 0
+) -> dict[str, Any]:
     growths = [fleet._growth("worker-1", samples)]
     traffic = cast(FleetTraffic, Promises())
-    return fleet._report(FleetSize(), traffic, growths, states, doubled)
+    return fleet._report(FleetRunSize(), traffic, growths, states, doubled)
 
 
 def missed(found: dict[str, Any]) -> list[str]:
     return [ratio["ratio"] for ratio in found["ratios"] if not ratio["holds"]]
 
 
-STEADY = [Sample(100.0, 50, 20)] * 40
+STEADY = [ProcessUsage(100.0, 50, 20)] * 40
 SENT = {"SENT": 60, "DELIVERED": 39, "UNDELIVERED": 1}
 
 
@@ -46,19 +48,19 @@ def test_a_steady_fleet_that_sent_all_holds() -> None:
 
 
 def test_the_first_quarter_is_not_judged() -> None:
-    warming = [Sample(40.0, 5, 2)] * 10
+    warming = [ProcessUsage(40.0, 5, 2)] * 10
     assert missed(report([*warming, *STEADY[:30]], SENT)) == []
 
 
 @pytest.mark.parametrize(
     ("last", "named"),
     [
-        (Sample(108.1, 50, 20), "MiB grown, worker-1"),
-        (Sample(100.0, 59, 20), "files grown, the most"),
-        (Sample(100.0, 50, 23), "threads grown, the most"),
+        (ProcessUsage(108.1, 50, 20), "MiB grown, worker-1"),
+        (ProcessUsage(100.0, 59, 20), "files grown, the most"),
+        (ProcessUsage(100.0, 50, 23), "threads grown, the most"),
     ],
 )
-def test_what_grows_after_it_is_named(last: Sample, named: str) -> None:
+def test_what_grows_after_it_is_named(last: ProcessUsage, named: str) -> None:
     assert missed(report([*STEADY[:30], *[last] * 10], SENT)) == [named]
 
 

@@ -1,5 +1,6 @@
 """The pool, the surroundings and httpx's side of the transport; its outcomes are in tests/conformance."""
 
+import os
 import resource
 import socket
 import threading
@@ -315,11 +316,23 @@ def test_connections_share_the_names_that_were_looked_up() -> None:
 
 
 def test_an_open_connection_takes_one_descriptor(transport: Transport) -> None:
-    with Wire() as provider:
+    with Wire() as first, Wire() as second:
+        transport.send(post(first.url))  # the reader of answers has its own descriptors by now
         open_before = w.descriptors()
-        transport.send(post(provider.url))
-        ours_and_theirs, reader = 2, 2  # the reader of answers has its epoll and its eventfd
-        assert w.descriptors() <= open_before + ours_and_theirs + reader
+        transport.send(post(second.url))
+        assert w.descriptors() == open_before + 2  # ours and the provider's
+
+
+def test_a_connection_that_broke_off_keeps_its_descriptor_until_its_owner_closes_it() -> None:
+    """The reader of answers may still know the number, which must not be another connection's by then."""
+    with Wire(w.reset) as provider:
+        connection = Connection(Dialer())
+        exchange = begun(connection, provider.url)
+        assert isinstance(exchange.wait(), Failure)
+        os.fstat(exchange.wire.descriptor)
+        connection.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(exchange.wire.descriptor)
 
 
 def test_a_process_without_a_descriptor_left_sends_nothing(transport: Transport) -> None:
