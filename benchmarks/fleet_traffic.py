@@ -14,36 +14,33 @@ from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
 from itertools import count
 from types import TracebackType
-from typing import Any, Final, Self
-from wsgiref.simple_server import WSGIRequestHandler, make_server
+from typing import Final, Self
 
 import httpx
 import sqlalchemy as sa
 
 from backends.kafka.topics import Wish, apply
 from backends.settings import KafkaSettings
-from backends.sql.database import Database, database_url
 from benchmarks.fleet_processes import BIZ_TYPE, CODES, LANES, NOTICES, FleetGround, FleetProcesses
 from benchmarks.ground import Servers
 from hongyan_client import Client
 from hongyan_client.composition import compose, encoded
 from hongyan_client.lookback.barrier import Barrier, barrier_table
-from hongyan_client.lookback.check_handler import CheckHandler
 from hongyan_client.lookback.transactions import LookBack
 from hongyan_client.outbox import Outbox, outbox_tables
 from hongyan_client.outbox.commit_publisher import CommitPublisher
 from hongyan_client.outbox.engine import outbox_engine
 from hongyan_client.records import Record
-from idempotency.sql_ledger import clock_of
 from message.envelope import Notification
 from message.vocabulary import Lane
-from producer.gateway.api_keys import terms_of
-from producer.gateway.key_store import KeyStore
+from tests.harness.business_side import check_endpoint, new_api_token
 from tests.harness.databases import fresh_database, fresh_ledger
 from tests.harness.ground import fresh_topics
 
 _SHARES: Final = {"client": 0.5, "outbox": 0.15, "at_once": 0.1, "lookback": 0.1, "gateway": 0.15}
 """Of the notifications a second, by way in."""
+ROLLED_BACK: Final = "rolled-back"
+"""Head of the business id of what the business rolled back."""
 _ROLLED_BACK, _SILENT = 0.2, 0.1
 """Shares of the look-back transactions: rolled back, and without a word to the service at their end."""
 _POISON: Final = 500
@@ -178,12 +175,12 @@ class FleetTraffic:
         return True
 
     def _by_lookback(self, number: int) -> bool:
-        one = _notification(number)
+        commits, silent = self._luck.random() >= _ROLLED_BACK, self._luck.random() < _SILENT
+        one = _notification(number, biz="n" if commits else ROLLED_BACK)
         topic = one.lane.topic(self._business.ground.prefix)
         headers = [("hongyan-id", one.id.encode())]
         record = Record(topic, one.kafka_key.encode(), encoded(one), headers)
         ref = self._look_back.prepare(one.id, record)
-        commits, silent = self._luck.random() >= _ROLLED_BACK, self._luck.random() < _SILENT
         if commits:
             with self._business.engine.begin() as connection:
                 self._barrier.pass_through(connection, ref)
@@ -238,10 +235,12 @@ def business_on(servers: Servers) -> Iterator[FleetBusiness]:
         outbox_tables(metadata)
         barrier_table(metadata)
         metadata.create_all(engine)
-        port = held.enter_context(_checks(engine))
+        port = held.enter_context(check_endpoint({BIZ_TYPE: Barrier(engine).decide}))
         _make_topics(servers.bootstrap, prefix)
         ground = FleetGround(prefix, ledger_url, shop_url, f"http://127.0.0.1:{port}/check")
-        yield FleetBusiness(ground, engine, servers.bootstrap, _token(ledger_url))
+        yield FleetBusiness(
+            ground, engine, servers.bootstrap, new_api_token(ledger_url, ["send", "read"])
+        )
 
 
 def _make_topics(bootstrap: str, prefix: str) -> None:
@@ -250,36 +249,11 @@ def _make_topics(bootstrap: str, prefix: str) -> None:
     apply(kafka, LANES, wish)
 
 
-def _token(url: str) -> str:
-    """Returns the token of a new API key."""
-    database = Database(database_url(url))
-    try:
-        store = KeyStore(database, clock_of(database))
-        with database.begin() as connection:
-            terms = terms_of(["send", "read"], [], 1e5, 100_000)
-            return store.add(connection, "business", terms, by="bench").token
-    finally:
-        database.close()
-
-
-@contextmanager
-def _checks(engine: sa.Engine) -> Iterator[int]:
-    """Yields the port at which the business tells what became of a transaction."""
-    handler = CheckHandler({BIZ_TYPE: Barrier(engine).decide}, [])
-    with make_server("127.0.0.1", 0, handler.wsgi, handler_class=_Quiet) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
-
-
-class _Quiet(WSGIRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
-        return
-
-
-def _notification(number: int, lane: Lane = NOTICES) -> Notification:
+def _notification(number: int, lane: Lane = NOTICES, biz: str = "n") -> Notification:
     """Returns a notification of a new id to one receiver."""
     if lane is CODES:
         to, told = f"+86138{number % 10**8:08d}", {"code": "4711"}
         return compose(lane.name, [to], template="login-code", params=told, biz_id=f"c-{number}")
-    return compose(lane.name, [f"user-{number}"], content={"text": "paid"}, biz_id=f"n-{number}")
+    return compose(
+        lane.name, [f"user-{number}"], content={"text": "paid"}, biz_id=f"{biz}-{number}"
+    )

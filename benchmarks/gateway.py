@@ -12,7 +12,6 @@ import statistics
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,12 +22,9 @@ import httpx
 
 from backends.kafka.topics import Wish, apply
 from backends.settings import KafkaSettings
-from backends.sql.database import Database, database_url
 from benchmarks.ground import Servers
-from idempotency.sql_ledger import clock_of
 from message.vocabulary import Lane
-from producer.gateway.api_keys import terms_of
-from producer.gateway.key_store import KeyStore
+from tests.harness.business_side import new_api_token
 from tests.harness.databases import fresh_ledger
 from tests.harness.ground import fresh_topics
 
@@ -76,7 +72,7 @@ def measure(
         apply(KafkaSettings(bootstrap=servers.bootstrap, topic_prefix=prefix), [LANE], Wish())
         config = folder / "hongyan.toml"
         config.write_text(_CONFIG.format(bootstrap=servers.bootstrap, prefix=prefix, url=url))
-        token = _token(url)
+        token = new_api_token(url, ["send"])
         bases = {name: stack.enter_context(_gateway(_MAIN[name], config)) for name in VARIANTS}
         for number in range(rounds + 1):  # the first round warms both up
             for name in VARIANTS:
@@ -96,17 +92,6 @@ def _report(found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
     ratio = statistics.median(ours["per_s"] / twin["per_s"] for ours, twin in pairs)
     held = {"ratio": RATIO, "median": ratio, "wanted": BAR, "holds": ratio >= BAR}
     return {"medians": medians, "ratios": [held]}
-
-
-def _token(url: str) -> str:
-    database = Database(database_url(url))
-    try:
-        store = KeyStore(database, clock_of(database))
-        with database.begin() as connection:
-            terms = terms_of(["send"], [], 1e6, 1_000_000)
-            return store.add(connection, uuid.uuid4().hex, terms, by="bench").token
-    finally:
-        database.close()
 
 
 @contextmanager

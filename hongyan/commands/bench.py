@@ -146,6 +146,8 @@ _COLUMNS = {
     "ids_per_second": "ids/s",
     "cpu_us_per_message": "µs CPU each",
     "rss_mib": "MiB",
+    "second_quarter_mib": "MiB, second quarter",
+    "last_quarter_mib": "MiB, last quarter",
     "resent_per_second": "resent/s",
 }
 REDIS_DATABASE = 63

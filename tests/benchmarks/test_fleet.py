@@ -70,3 +70,8 @@ def test_one_that_has_not_ended_is_lost() -> None:
 
 def test_a_double_is_named() -> None:
     assert missed(report(STEADY, SENT, doubled=1)) == ["doubled"]
+
+
+def test_what_was_rolled_back_is_named_and_makes_up_for_no_lost_one() -> None:
+    found = report(STEADY, {**SENT, "SENT": 59, "rolled-back": 1})
+    assert missed(found) == ["lost", "in the ledger, though rolled back"]

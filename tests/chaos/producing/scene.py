@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import Any, NamedTuple
-from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import msgspec
 
 from backends.kafka.topics import Wish, apply
 from backends.settings import KafkaSettings
-from backends.sql.database import Database, database_url
 from deploy.local.stack import Stack
 from hongyan_client.lookback.barrier import Barrier
-from hongyan_client.lookback.check_handler import CheckHandler
-from idempotency.sql_ledger import clock_of
 from message.vocabulary import LANES as EVERY_LANE
-from producer.gateway.api_keys import terms_of
-from producer.gateway.key_store import KeyStore
 from simulator import Lists, spawn
 from tests.chaos.producing.business import (
     BIZ_TYPE,
@@ -39,6 +32,7 @@ from tests.chaos.producing.processes import (
 )
 from tests.chaos.producing.shop import Shop, opened
 from tests.harness import Fleet, await_, fresh_database, ground_on
+from tests.harness.business_side import check_endpoint, new_api_token
 
 BUSINESSES, PAIR, WORKERS = 3, 2, 2
 _THREADS = 6
@@ -148,7 +142,7 @@ def scene_on(stack: Stack, folder: Path) -> Iterator[Scene]:
         shop_url = held.enter_context(fresh_database(stack.database_url))
         shop = held.enter_context(opened(shop_url))
         shop.create()
-        port = held.enter_context(_check_endpoint(shop))
+        port = held.enter_context(check_endpoint({BIZ_TYPE: Barrier(shop.engine).decide}))
         fleet = held.enter_context(
             Fleet(
                 ground,
@@ -163,7 +157,7 @@ def scene_on(stack: Stack, folder: Path) -> Iterator[Scene]:
             )
         )
         make_topics(fleet)
-        yield Scene(fleet, shop, shop_url, _token_of(ground.database_url))
+        yield Scene(fleet, shop, shop_url, new_api_token(ground.database_url, ["send", "read"]))
 
 
 def make_topics(fleet: Fleet) -> None:
@@ -208,30 +202,3 @@ def _settings(prefix: str, shop_url: str, port: int) -> dict[str, Mapping[str, A
             },
         },
     }
-
-
-def _token_of(url: str) -> str:
-    database = Database(database_url(url))
-    try:
-        store = KeyStore(database, clock_of(database))
-        with database.begin() as connection:
-            terms = terms_of(["send", "read"], [], 1e5, 100_000)
-            return store.add(connection, "business", terms, by="chaos").token
-    finally:
-        database.close()
-
-
-@contextmanager
-def _check_endpoint(shop: Shop) -> Iterator[int]:
-    """Yields the port at which the business answers what became of a transaction."""
-    handler = CheckHandler({BIZ_TYPE: Barrier(shop.engine).decide}, [])
-    with make_server("127.0.0.1", 0, handler.wsgi, handler_class=_Quiet) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-
-
-class _Quiet(WSGIRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
-        return
